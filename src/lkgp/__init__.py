@@ -1,0 +1,68 @@
+"""Exact Gaussian processes for data on a grid with holes."""
+
+import logging
+
+# The class that most people use
+from lkgp.errors import ConvergenceError, ConvergenceWarning, FileError, InputError, NotFittedError
+
+# The functional core
+from lkgp.fit import LBFGS, Adam, FitResult, fit
+from lkgp.gp import LKGP
+from lkgp.grid import PartialGrid
+
+# How inference is done
+from lkgp.methods import Direct, Iterative, Plan, plan
+from lkgp.model import LatentKroneckerGP
+from lkgp.posterior import Posterior, condition
+from lkgp.preconditioners import KroneckerEigenbasis, LeadingModes, Nystrom, PivotedCholesky
+from lkgp.readers import Observations, from_array, from_table
+from lkgp.report import Report
+from lkgp.solvers import (
+    AlternatingProjections,
+    Cholesky,
+    ConjugateGradients,
+    Reason,
+    Solution,
+    StochasticGradientDescent,
+    solve,
+)
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "LBFGS",
+    "LKGP",
+    "Adam",
+    "AlternatingProjections",
+    "Cholesky",
+    "ConjugateGradients",
+    "ConvergenceError",
+    "ConvergenceWarning",
+    "Direct",
+    "FileError",
+    "FitResult",
+    "InputError",
+    "Iterative",
+    "KroneckerEigenbasis",
+    "LatentKroneckerGP",
+    "LeadingModes",
+    "NotFittedError",
+    "Nystrom",
+    "Observations",
+    "PartialGrid",
+    "PivotedCholesky",
+    "Plan",
+    "Posterior",
+    "Reason",
+    "Report",
+    "Solution",
+    "StochasticGradientDescent",
+    "condition",
+    "fit",
+    "from_array",
+    "from_table",
+    "plan",
+    "solve",
+]
+
+logging.getLogger("lkgp").addHandler(logging.NullHandler())

@@ -1,0 +1,60 @@
+"""The command line."""
+
+import sys
+import time
+from pathlib import Path
+from typing import Annotated
+
+try:
+    import typer
+    from rich.console import Console
+    from rich.table import Table
+except ModuleNotFoundError as missing:
+    sys.exit(f"the command line needs {missing.name}; install it with: pip install 'lkgp[cli]'")
+
+from lkgp import __version__, demo
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="Exact Gaussian processes for data on a grid with holes.")
+out, err = Console(), Console(stderr=True)
+
+
+@app.callback(invoke_without_command=True)
+def common(version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False) -> None:
+    if version:
+        out.print(__version__)
+        raise typer.Exit
+
+
+@app.command("demo")
+def show_demo(
+    output: Annotated[Path, typer.Option(help="Where to write the picture.")] = Path("demo.png"),
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress on standard error.")] = False,
+) -> None:
+    """Continue training runs that were stopped early: fit, forecast, score, and draw a picture."""
+    if not output.parent.is_dir():
+        err.print(f"the folder {output.parent} is not there; give --output a path in a folder that is.")
+        raise typer.Exit(2)
+    began = time.perf_counter()
+    with err.status("fitting 300 learning curves ...") as status:
+        forecast = demo.run(progress=False if quiet else lambda step, value: status.update(f"step {step}, objective {value:.4f}"))
+        status.update("drawing ...")
+        demo.draw(forecast, output)
+    out.print("300 small networks were trained on scikit-learn's digits; 240 of them are stopped after 2 to 20 of 40 epochs.")
+    out.print("What will their validation accuracy be in the epochs that were withheld?\n")
+    out.print(str(forecast.gp.report_), highlight=False)
+    out.print()
+    table = Table(title=f"on the {int(forecast.hidden.sum())} withheld values")
+    for title in ("forecast", "RMSE", "NLL", "in 50 %", "in 80 %", "in 95 %"):
+        table.add_column(title, justify="left" if title == "forecast" else "right")
+    for title, scores in (("lkgp", forecast.ours), ("last value", forecast.naive)):
+        table.add_row(title, f"{scores.rmse:.4f}", f"{scores.nll:.3f}", *(f"{share:.1%}" for share in scores.coverage))
+    out.print(table)
+    out.print(f"\nwrote {output} after {time.perf_counter() - began:.0f} s")
+
+
+def main() -> None:
+    app()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,21 @@
+"""What lkgp raises and warns. Every message says what was wrong, where, and what to do."""
+
+
+class InputError(ValueError):
+    """The data or the settings that were given cannot be used."""
+
+
+class FileError(ValueError):
+    """A file is not a model that lkgp wrote, or it is damaged."""
+
+
+class NotFittedError(RuntimeError):
+    """A prediction was asked of a model that has seen no data."""
+
+
+class ConvergenceError(RuntimeError):
+    """With `strict=True`: a solve or a fit stopped before it had converged."""
+
+
+class ConvergenceWarning(UserWarning):
+    """A solve or a fit stopped before it had converged; the report says by how much."""

@@ -1,0 +1,422 @@
+"""The class that most people use: arrays in, arrays out, in their own units."""
+
+import copy
+import sys
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from gpytorch.kernels import Kernel
+from gpytorch.likelihoods import GaussianLikelihood
+from torch import Tensor
+
+from lkgp import files
+from lkgp.errors import ConvergenceError, ConvergenceWarning, FileError, InputError, NotFittedError
+from lkgp.fit import LBFGS, Adam, FitResult, Optimizer, fit
+from lkgp.grid import PartialGrid, as_factor_coords
+from lkgp.methods import Direct, Iterative, Method, plan
+from lkgp.mll import log_likelihood
+from lkgp.model import LatentKroneckerGP, check_kernel, default_kernels, is_discrete
+from lkgp.posterior import Posterior, condition
+from lkgp.readers import (
+    ArrayKind,
+    Observations,
+    as_real_tensor,
+    check_factors,
+    check_finite_or_missing,
+    from_array,
+    from_table,
+    known_noise,
+)
+from lkgp.report import Report
+from lkgp.saving import describe, rebuild
+from lkgp.scaling import Scaling
+from lkgp.solvers import Solution, Solver
+
+Array = Any  # a NumPy array or a torch tensor, as the caller likes
+
+
+class LKGP:
+    """An exact Gaussian process for data on a grid with holes.
+
+    kernels: one GPyTorch kernel a factor; Matern-5/2 over each by default. They are copied, not changed.
+    mean: a number, in the units of the data, fixes the mean; None learns a constant
+    noise: where the learned noise variance starts, or a GaussianLikelihood with its own prior and constraint
+    standardize: whether values and coordinates are scaled to variance one before the model sees them; "values" or "coordinates" for
+        one of them only. Kernels and noise are in the scaled units, or in the caller's own with False. The coordinates of an
+        IndexKernel are never scaled.
+    solver: "auto", or Direct(...), Iterative(...), or one of the linear solvers
+    optimizer: "auto", LBFGS(...) or Adam(...)
+    dtype: of the computation; results have the dtype of the data
+    device: of the computation; where the data are, by default
+    seed: of everything random
+    progress: True writes a line to standard error at each step; a function is called with (step, objective by observation)
+    max_memory: bytes that large arrays may take at once
+    strict: whether a fit or solve that did not converge is an error instead of a warning
+
+    After `fit`: `model_` (the LatentKroneckerGP with its hyperparameters, in scaled units), `grid_` (the PartialGrid, in the
+    caller's units) and `report_` (what was done).
+    """
+
+    def __init__(
+        self,
+        kernels: Sequence[Kernel] | None = None,
+        *,
+        mean: float | None = None,
+        noise: float | GaussianLikelihood = 0.05,
+        standardize: bool | Literal["values", "coordinates"] = True,
+        solver: Method | Solver | Literal["auto"] = "auto",
+        optimizer: Optimizer | Literal["auto"] = "auto",
+        dtype: torch.dtype = torch.float64,
+        device: torch.device | str | None = None,
+        seed: int = 0,
+        progress: bool | Callable[[int, float], None] = False,
+        max_memory: float | None = None,
+        strict: bool = False,
+    ) -> None:
+        if standardize not in (True, False, "values", "coordinates"):
+            raise InputError(f"standardize must be True, False, 'values' or 'coordinates', not {standardize!r}.")
+        if dtype not in (torch.float32, torch.float64):
+            raise InputError(f"dtype must be torch.float32 or torch.float64, not {dtype}.")
+        if solver != "auto" and not (isinstance(solver, (Direct, Iterative)) or hasattr(solver, "solve")):
+            raise InputError(
+                f"solver must be 'auto', Direct(...), Iterative(...) or a linear solver such as ConjugateGradients(...), not {solver!r}."
+            )
+        if optimizer != "auto" and not isinstance(optimizer, (LBFGS, Adam)):
+            raise InputError(f"optimizer must be 'auto', LBFGS(...) or Adam(...), not {optimizer!r}.")
+        self.kernels, self.mean, self.noise, self.standardize = kernels, mean, noise, standardize
+        self.solver, self.optimizer, self.dtype, self.device = solver, optimizer, dtype, device
+        self.seed, self.progress, self.max_memory, self.strict = seed, progress, max_memory, strict
+        self._posterior: Posterior | None = None
+
+    # Fitting
+
+    def fit(self, coords: Sequence[Array], Y: Array, *, noise_variance: Array | None = None, optimize: bool = True) -> "LKGP":
+        """Fit to a grid-shaped array in which NaN means missing; returns self.
+
+        coords: one array a factor, (n_k,) or (n_k, d_k)
+        Y: (n_1, ..., n_d)
+        noise_variance: where it is known, a number or (n_1, ..., n_d), in squared units of Y
+        optimize: False conditions with the hyperparameters as they are given
+        """
+        kind = ArrayKind.of(Y)
+        observations = from_array(coords, Y, noise_variance)
+        everywhere = None
+        if noise_variance is not None:
+            everywhere = known_noise(noise_variance, as_real_tensor(Y, "the array of values"), observations.grid.observed)
+        return self._fit(observations, kind, everywhere, optimize)
+
+    def fit_table(
+        self,
+        columns: Sequence[Array],
+        values: Array,
+        *,
+        noise_variance: Array | None = None,
+        duplicates: Literal["error", "mean"] = "error",
+        optimize: bool = True,
+    ) -> "LKGP":
+        """Fit to a long table, one row an observation; returns self. The points of each factor are sorted: see `grid_`.
+
+        columns: one array a factor with the coordinates of every row, (rows,) or (rows, d_k)
+        values: (rows,)
+        noise_variance: of the rows where it is known, a number or (rows,)
+        duplicates: "mean" averages rows that name the same cell, whose noise is then divided by their number
+        """
+        observations = from_table(columns, values, noise_variance, duplicates=duplicates)
+        return self._fit(observations, ArrayKind.of(values), None, optimize)
+
+    def update(self, Y: Array, *, noise_variance: Array | None = None, refit: bool = False) -> "LKGP":
+        """Take in more observed cells of the same grid; returns self.
+
+        Y: (n_1, ..., n_d), NaN where there is nothing new; cells that were observed before may be repeated
+        noise_variance: of the new cells, where the noise of the first ones was given, too
+        refit: also seek the hyperparameters again, from where they are
+        """
+        self._fitted()
+        old = self.observations_
+        values = as_real_tensor(Y, "the array of values").to(old.values)
+        if tuple(values.shape) != old.grid.shape:
+            raise InputError(f"the new values have shape {tuple(values.shape)}, but the grid is {old.grid.shape}; they must agree.")
+        check_finite_or_missing(values, "the array of new values")
+        before = old.grid.scatter(old.values, fill=torch.nan).view(old.grid.shape)
+        clash = torch.nonzero(old.grid.observed & ~torch.isnan(values) & (values != before))
+        if len(clash):
+            where = tuple(clash[0].tolist())
+            raise InputError(
+                f"the cell {where} was observed before as {float(before[where]):g} and is now {float(values[where]):g}; "
+                "to change a value, call fit with the whole array."
+            )
+        new = ~torch.isnan(values) & ~old.grid.observed
+        grid = PartialGrid(old.grid.coords, old.grid.observed | new)
+        counts = torch.where(new, 1.0, old.grid.scatter(old.counts, fill=1.0).view(grid.shape))
+        noise, everywhere = None, self._noise_everywhere
+        if old.noise_variance is not None:
+            known = old.grid.scatter(old.noise_variance, fill=torch.nan).view(grid.shape)
+            given = everywhere if noise_variance is None else known_noise(noise_variance, values, new)
+            if given is None and bool(new.any()):
+                raise InputError("the noise of the first values was given, so give noise_variance for the new ones, too.")
+            everywhere = known if given is None else torch.where(new, given, known if everywhere is None else everywhere)
+            noise = grid.gather(known_noise(torch.where(old.grid.observed, known, everywhere), values, grid.observed).flatten())
+        elif noise_variance is not None:
+            raise InputError("the noise was learned from the first values, so it cannot be given for new ones; call fit instead.")
+        merged = torch.where(new, values, before).flatten()
+        observations = Observations(grid, grid.gather(merged), grid.gather(counts.flatten()), noise)
+        weights = self._posterior.weights if self._posterior is not None else None
+        start = None if weights is None else grid.gather(old.grid.scatter(weights))
+        return self._finish(observations, self._kind, everywhere, refit, self.model_, start)
+
+    def _fit(self, observations: Observations, kind: ArrayKind, noise_everywhere: Tensor | None, optimize: bool) -> "LKGP":
+        coords = [x.double() for x in observations.grid.coords]
+        given = self.kernels if self.kernels is not None else default_kernels([x.shape[1] for x in coords])
+        if isinstance(given, Kernel) or len(given) != len(coords):
+            count = 1 if isinstance(given, Kernel) else len(given)
+            raise InputError(f"there are {count} kernels but {len(coords)} factors; give a list with one kernel a factor.")
+        for k, (kernel, x) in enumerate(zip(given, coords, strict=True)):
+            check_kernel(kernel, x, k)
+        scale_values = self.standardize in (True, "values")
+        scale_coords = self.standardize in (True, "coordinates")
+        values = observations.values.double()
+        scaling = Scaling.standard(values) if scale_values else Scaling.identity(values)
+        self._value_scaling = scaling
+        self._coord_scalings = [
+            Scaling.standard(x) if scale_coords and not is_discrete(kernel) else Scaling.identity(x)
+            for kernel, x in zip(given, coords, strict=True)
+        ]
+        mean = (
+            None if self.mean is None else float(scaling.apply(torch.tensor(float(self.mean), dtype=torch.float64, device=values.device)))
+        )
+        model = LatentKroneckerGP(copy.deepcopy(list(given)), mean=mean, noise=copy.deepcopy(self.noise))
+        return self._finish(observations, kind, noise_everywhere, optimize, model, None)
+
+    def _finish(
+        self,
+        observations: Observations,
+        kind: ArrayKind,
+        noise_everywhere: Tensor | None,
+        optimize: bool,
+        model: LatentKroneckerGP,
+        start: Tensor | None,
+    ) -> "LKGP":
+        """Seek hyperparameters if asked, condition, report; nothing of an earlier fit is lost if that fails."""
+        data = self._scaled(observations)
+        model = copy.deepcopy(model).to(dtype=self.dtype, device=data.values.device)
+        notes = []
+        result: FitResult | None = None
+        if optimize and bool((data.values == data.values[0]).all()):
+            notes.append("all observed values are equal: there is nothing to learn, and the hyperparameters stay as given")
+        elif optimize:
+            result = fit(
+                model,
+                data,
+                method=self.solver,
+                optimizer=self.optimizer,
+                seed=self.seed,
+                progress=self._progress(),
+                max_memory=self.max_memory,
+            )
+            model = result.model
+        began = time.perf_counter()
+        chosen = plan(model, data, self.solver, self.max_memory)
+        posterior = condition(model, data, chosen, seed=self.seed, max_memory=self.max_memory, x0=start)
+        seconds = time.perf_counter() - began
+        self.model_, self._posterior, self._kind = model, posterior, kind
+        self.observations_, self._noise_everywhere = observations, noise_everywhere
+        self.report_ = self._make_report(result, seconds, notes)
+        self._reported_draws: set[tuple[int, int]] = set()
+        if result is not None and not result.converged:
+            self._complain(f"the search for hyperparameters did not converge: {result.reason}")
+        self._check_solve(posterior.solution)
+        return self
+
+    @property
+    def grid_(self) -> PartialGrid:
+        """The grid and its observed cells, in the caller's units."""
+        self._fitted()
+        return self.observations_.grid
+
+    # Asking
+
+    def predict(self, coords: Sequence[Array | None] | None = None, *, observation_noise: bool | Array = False) -> tuple[Array, Array]:
+        """Mean and standard deviation at every cell of the product of `coords`, each (n'_1, ..., n'_d).
+
+        coords: one array a factor, None for a factor's own points; None altogether for the fitted grid
+        observation_noise: True adds the noise to the standard deviation; an array or number is the noise variance to add
+        """
+        posterior = self._fitted()
+        points, on_grid = self._points(coords)
+        mean, variance = posterior.mean(points), posterior.variance(points)
+        if posterior.kept_draws:
+            self._check_draws(posterior)
+        variance = variance.double() + self._noise_at(observation_noise, variance.double(), on_grid)
+        std = variance.sqrt() * self._value_scaling.scale
+        return self._kind.make(self._value_scaling.undo(mean.double())), self._kind.make(std)
+
+    def sample(
+        self, num_samples: int, coords: Sequence[Array | None] | None = None, *, seed: int | None = None, observation_noise: bool = False
+    ) -> Array:
+        """Joint draws at every cell of the product of `coords`, (num_samples, n'_1, ..., n'_d).
+
+        With the same number and seed the draws are the same functions, wherever they are asked.
+
+        coords: as in `predict`
+        seed: the model's own by default
+        observation_noise: whether to add independent noise to every cell
+        """
+        posterior = self._fitted()
+        if isinstance(num_samples, bool) or not isinstance(num_samples, (int, np.integer)) or num_samples < 1:
+            raise InputError(f"num_samples must be a whole number of at least 1, not {num_samples!r}.")
+        points, on_grid = self._points(coords)
+        seed = self.seed if seed is None else seed
+        draws = posterior.draws(int(num_samples), seed)
+        self._check_draws(posterior)
+        values = draws(points).double()
+        if observation_noise:
+            noise = self._noise_at(observation_noise, values[0], on_grid)
+            generator = torch.Generator(values.device).manual_seed(seed + 1)
+            values = values + noise.sqrt() * torch.randn(values.shape, generator=generator, dtype=values.dtype, device=values.device)
+        return self._kind.make(self._value_scaling.undo(values))
+
+    def log_marginal_likelihood(self) -> float:
+        """log p(Y) in the units of Y: exact where inference is direct, else a stochastic estimate (the report says which)."""
+        posterior = self._fitted()
+        # A density in other units: p(y) = p(z) / scale for each of the n values.
+        jacobian = posterior.data.grid.num_observed * float(self._value_scaling.scale.log())
+        return float(log_likelihood(posterior.model, posterior.data, posterior.plan, self.seed)) - jacobian
+
+    # Keeping
+
+    def save(self, path: str | Path) -> None:
+        """Write the fitted model, data and solve included, to one file; no pickle is involved."""
+        posterior = self._fitted()
+        header, tensors = describe(self, posterior)
+        files.write(path, header, tensors)
+
+    @classmethod
+    def load(cls, path: str | Path) -> "LKGP":
+        """Read a model that `save` wrote. Its predictions are those of the model that was saved, bit for bit."""
+        header, tensors = files.read(path)
+        try:
+            return rebuild(cls, header, tensors)
+        except (KeyError, TypeError, AttributeError, IndexError, RuntimeError) as error:
+            raise FileError(f"{path} is incomplete or damaged ({type(error).__name__}: {error}); save the model again.") from None
+
+    # Inside
+
+    def _fitted(self) -> Posterior:
+        if self._posterior is None:
+            raise NotFittedError("this model has seen no data yet; call fit first.")
+        return self._posterior
+
+    def _progress(self) -> Callable[[int, float], None] | None:
+        if callable(self.progress):
+            return self.progress
+        if not self.progress:
+            return None
+        return lambda step, value: print(f"lkgp: evaluation {step}, objective {value:.5f} by observation", file=sys.stderr)
+
+    def _scaled(self, observations: Observations) -> Observations:
+        """The observations as the model sees them."""
+        device = torch.device(self.device) if self.device is not None else observations.values.device
+
+        def to(tensor: Tensor) -> Tensor:
+            return tensor.to(dtype=self.dtype, device=device)
+
+        grid = observations.grid
+        coords = tuple(to(scaling.apply(x.double())) for scaling, x in zip(self._coord_scalings, grid.coords, strict=True))
+        noise = observations.noise_variance
+        return Observations(
+            PartialGrid(coords, grid.observed.to(device)),
+            to(self._value_scaling.apply(observations.values.double())),
+            to(observations.counts),
+            None if noise is None else to(noise.double() / self._value_scaling.scale / self._value_scaling.scale),
+        )
+
+    def _points(self, coords: Sequence[Array | None] | None) -> tuple[list[Tensor], bool]:
+        """Coordinates that were asked for, scaled, and whether they are the fitted grid."""
+        own = self._fitted().data.grid.coords
+        if coords is None:
+            return list(own), True
+        check_factors(coords)
+        if len(coords) != len(own):
+            raise InputError(f"there are {len(coords)} coordinates but {len(own)} factors; give one a factor, None for its own points.")
+        points = []
+        for k, (x, fitted, scaling) in enumerate(zip(coords, own, self._coord_scalings, strict=True)):
+            if x is None:
+                points.append(fitted)
+                continue
+            place = f"the coordinates of factor {k}"
+            asked = as_factor_coords(as_real_tensor(x, place).double().to(scaling.shift.device), place)
+            if asked.shape[1] != fitted.shape[1]:
+                raise InputError(f"{place} have {asked.shape[1]} column(s), but {fitted.shape[1]} were fitted; they must agree.")
+            check_kernel(self.model_.kernels[k], asked, k)
+            points.append(scaling.apply(asked).to(fitted))
+        return points, all(x is None for x in coords)
+
+    def _noise_at(self, wanted: bool | Array, like: Tensor, on_grid: bool) -> Tensor:
+        """The noise variance to add, in the model's units, broadcast to `like` (n'_1, ..., n'_d)."""
+        if wanted is False:
+            return torch.zeros_like(like)
+        if wanted is True and self.observations_.noise_variance is None:
+            return self.model_.noise_variance().detach().to(like).expand(like.shape)
+        known = wanted
+        if wanted is True:
+            known = self._noise_everywhere
+            if not on_grid or known is None or not bool(torch.isfinite(known).all()):
+                raise InputError(
+                    "the noise was given for observed cells only; pass observation_noise as an array with the noise variance of every cell."
+                )
+        everywhere = torch.ones_like(like, dtype=torch.bool)
+        return known_noise(known, like, everywhere) / self._value_scaling.scale.to(like) / self._value_scaling.scale.to(like)
+
+    def _complain(self, message: str) -> None:
+        if self.strict:
+            raise ConvergenceError(message)
+        warnings.warn(message, ConvergenceWarning, stacklevel=4)
+
+    def _check_solve(self, solution: Solution) -> None:
+        if not solution.converged:
+            self._complain(f"the solve did not converge: {solution}")
+
+    def _check_draws(self, posterior: Posterior) -> None:
+        """Put the solves of new draws into the report, and complain of those that failed."""
+        for key, draws in posterior.kept_draws.items():
+            if key in self._reported_draws:
+                continue
+            self._reported_draws.add(key)
+            self.report_.residuals = np.concatenate([self.report_.residuals, draws.solution.residuals.double().cpu().numpy()])
+            self.report_.products += draws.solution.products
+            if not draws.solution.converged:
+                self.report_.converged = False
+                self.report_.notes.append(f"draws: {draws.solution}")
+            self._check_solve(draws.solution)
+
+    def _make_report(self, result: FitResult | None, seconds: float, notes: list[str]) -> Report:
+        posterior = self._fitted()
+        solution, grid = posterior.solution, posterior.data.grid
+        exact = posterior.variance_error == 0
+        noise_std = None
+        if self.observations_.noise_variance is None:
+            noise_std = float(self.model_.noise_variance().detach().sqrt() * self._value_scaling.scale)
+        return Report(
+            method=posterior.plan.why,
+            structures=posterior.model.structures(grid),
+            cells=grid.num_cells,
+            observed=grid.num_observed,
+            fit=result.reason if result is not None else "not asked for",
+            steps=len(result.history) if result is not None else 0,
+            history=list(result.history) if result is not None else [],
+            iterations=solution.iterations,
+            products=solution.products + (result.products if result is not None else 0),
+            residuals=solution.residuals.double().cpu().numpy(),
+            solve=solution.reason.value,
+            noise_std=noise_std,
+            variance="exact" if exact else f"from posterior samples; relative standard error {posterior.variance_error:.1%} at the most",
+            variance_error=posterior.variance_error,
+            seconds={"fit": result.seconds if result is not None else 0.0, "solve": seconds},
+            converged=solution.converged and (result is None or result.converged),
+            notes=notes + (result.notes if result is not None else []),
+        )

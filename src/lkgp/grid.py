@@ -1,0 +1,104 @@
+"""The partial grid: a product of coordinates, some of whose cells are observed. It knows nothing else."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+
+import torch
+from torch import Tensor
+
+from lkgp.errors import InputError
+
+
+def first_repeat(coords: Tensor) -> tuple[int, int] | None:
+    """The positions of the first two equal rows of `coords` (n_k, d_k), or None if all rows differ."""
+    _, label, count = torch.unique(coords, dim=0, return_inverse=True, return_counts=True)
+    if bool((count == 1).all()):
+        return None
+    repeated = int(label[count[label] > 1][0])
+    first, second = torch.nonzero(label == repeated).flatten()[:2].tolist()
+    return first, second
+
+
+def as_factor_coords(coords: Tensor, place: str) -> Tensor:
+    """Check the coordinates of one factor, (n_k,) or (n_k, d_k), and return them as (n_k, d_k)."""
+    if coords.ndim == 1:
+        coords = coords[:, None]
+    if coords.ndim != 2 or coords.numel() == 0:
+        raise InputError(f"{place} must be a list of points, shape (n,) or (n, columns), not {tuple(coords.shape)}; give one point a row.")
+    bad = torch.nonzero(~torch.isfinite(coords).all(dim=1)).flatten()
+    if len(bad):
+        raise InputError(f"{place} has a NaN or infinite value in row {int(bad[0])}; remove that row or mend it.")
+    return coords
+
+
+@dataclass(frozen=True, eq=False)
+class PartialGrid:
+    """A grid of d factors and the cells of it that were observed.
+
+    coords: d tensors; factor k has n_k points of d_k columns, (n_k, d_k), or (n_k,) for one column
+    observed: boolean, (n_1, ..., n_d), True where a cell was observed
+
+    Cells are numbered in C order: factor k is axis k of the grid, as in `torch.kron`.
+    """
+
+    coords: tuple[Tensor, ...]
+    observed: Tensor
+
+    def __post_init__(self) -> None:
+        coords = tuple(as_factor_coords(x, f"the coordinates of factor {k}") for k, x in enumerate(self.coords))
+        object.__setattr__(self, "coords", coords)
+        if self.observed.dtype != torch.bool:
+            raise InputError(f"`observed` must be boolean (True = observed), not {self.observed.dtype}.")
+        expected = tuple(len(x) for x in coords)
+        if tuple(self.observed.shape) != expected:
+            raise InputError(
+                f"the values have shape {tuple(self.observed.shape)} but the coordinates make a grid of {expected}; "
+                "axis k of the values must have one entry for each point of factor k."
+            )
+        for k, x in enumerate(coords):
+            repeat = first_repeat(x)
+            if repeat is not None:
+                raise InputError(
+                    f"the coordinates of factor {k} repeat: rows {repeat[0]} and {repeat[1]} are both {x[repeat[0]].tolist()}; "
+                    "merge those slices, or read the data as a table with duplicates='mean'."
+                )
+        if not bool(self.observed.any()):
+            raise InputError("nothing is observed: every value is NaN; at least one cell must have a value.")
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.observed.shape)
+
+    @property
+    def num_cells(self) -> int:
+        """N, observed or not."""
+        return prod(self.shape)
+
+    @cached_property
+    def index(self) -> Tensor:
+        """(n,): the numbers of the observed cells, ascending."""
+        return torch.nonzero(self.observed.flatten()).flatten()
+
+    @property
+    def num_observed(self) -> int:
+        """n."""
+        return len(self.index)
+
+    @cached_property
+    def axis_index(self) -> tuple[Tensor, ...]:
+        """d tensors (n,): the position of each observed cell along each axis."""
+        return torch.unravel_index(self.index, self.shape)
+
+    def gather(self, cells: Tensor) -> Tensor:
+        """P x: the observed rows of `cells` (N, ...) as (n, ...)."""
+        return cells.index_select(0, self.index)
+
+    def scatter(self, values: Tensor, fill: float = 0.0) -> Tensor:
+        """P^T x: `values` (n, ...) put in their cells, (N, ...), and `fill` elsewhere."""
+        cells = values.new_full((self.num_cells, *values.shape[1:]), fill)
+        return cells.index_copy(0, self.index, values) if values.requires_grad else cells.index_copy_(0, self.index, values)
+
+    def to(self, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> "PartialGrid":
+        """The same grid with its coordinates in another dtype, or on another device."""
+        return PartialGrid(tuple(x.to(dtype=dtype, device=device) for x in self.coords), self.observed.to(device=device))

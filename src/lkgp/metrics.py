@@ -1,0 +1,30 @@
+"""Scores of Gaussian predictions. All arrays have the same shape; the scores are means over all entries."""
+
+import math
+
+import torch
+from torch import Tensor
+
+
+def rmse(truth: Tensor, mean: Tensor) -> float:
+    """Root mean squared error."""
+    return float((truth - mean).square().mean().sqrt())
+
+
+def nll(truth: Tensor, mean: Tensor, std: Tensor) -> float:
+    """Mean negative log density of `truth` under N(mean, std^2)."""
+    z = (truth - mean) / std
+    return float((0.5 * z.square() + std.log() + 0.5 * math.log(2 * math.pi)).mean())
+
+
+def crps(truth: Tensor, mean: Tensor, std: Tensor) -> float:
+    """Mean continuous ranked probability score of N(mean, std^2), in the units of `truth`."""
+    z = (truth - mean) / std
+    density = torch.exp(-0.5 * z.square()) / math.sqrt(2 * math.pi)
+    return float((std * (z * torch.erf(z / math.sqrt(2)) + 2 * density - 1 / math.sqrt(math.pi))).mean())
+
+
+def coverage(truth: Tensor, mean: Tensor, std: Tensor, level: float) -> float:
+    """The share of `truth` inside the central interval of probability `level`."""
+    half_width = math.sqrt(2) * torch.erfinv(torch.tensor(level, dtype=torch.float64)).item()
+    return float(((truth - mean).abs() <= half_width * std).double().mean())

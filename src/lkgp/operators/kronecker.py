@@ -1,0 +1,129 @@
+"""The covariance of the observed cells, P (K_1 (x) ... (x) K_d) P^T + D, and its cross-covariance to other cells."""
+
+from dataclasses import dataclass
+
+import torch
+from linear_operator.operators import LinearOperator
+from torch import Tensor
+
+from lkgp.grid import PartialGrid
+from lkgp.operators.factors import Factor, factor_diagonal, factor_rows, kronecker_matmul, kronecker_matmul_in_place
+
+# Products work on about this many cells at a time: enough for full speed, little beside the factors.
+CHUNK_CELLS = 2**22
+
+
+class LatentKronecker(LinearOperator):
+    """A = P (K_1 (x) ... (x) K_d) P^T + D, n x n and never formed.
+
+    factors_and_noise: K_1, ..., K_d, each (n_k, n_k), then the diagonal of D: a scalar tensor, or (n,) for one variance a cell
+    grid: which cells are observed
+
+    Leading batch dimensions of the factors are allowed, as `LinearOperator` asks.
+    """
+
+    def __init__(self, *factors_and_noise: Factor, grid: PartialGrid) -> None:
+        super().__init__(*factors_and_noise, grid=grid)
+        self.grid = grid
+        self.factors: tuple[Factor, ...] = factors_and_noise[:-1]
+        noise: Tensor = factors_and_noise[-1]
+        self.noise = noise[None] if noise.ndim == 0 else noise  # (1,) or (n,)
+
+    def product(self, rhs: Tensor) -> Tensor:
+        """A X for X (n, c), as plain autograd: gradients reach the parameters of lazy factors too."""
+        if torch.is_grad_enabled() or rhs.ndim > 2 or len(self.batch_shape):
+            cells = rhs.new_zeros(*rhs.shape[:-2], self.grid.num_cells, rhs.shape[-1]).index_copy(-2, self.grid.index, rhs)
+            result = kronecker_matmul(self.factors, cells).index_select(-1, self.grid.index).mT
+        else:
+            result = self._product_in_chunks(rhs)
+        return torch.addcmul(result, rhs, self.noise[..., None]) if result.requires_grad else result.addcmul_(rhs, self.noise[..., None])
+
+    def _product_in_chunks(self, rhs: Tensor) -> Tensor:
+        """P K P^T X for X (n, c), some columns at a time.
+
+        Fresh pages cost as much as the arithmetic on them, so all chunks and all factors share the same two arrays.
+        """
+        index, num_cells, columns = self.grid.index, self.grid.num_cells, rhs.shape[1]
+        chunk = max(1, min(columns, CHUNK_CELLS // num_cells))
+        front, back = rhs.new_empty(num_cells * chunk), rhs.new_empty(num_cells * chunk)
+        result = rhs.new_empty(rhs.shape) if columns > 1 else rhs  # one column is returned where it was computed
+        for start in range(0, columns, chunk):
+            part = rhs[:, start : start + chunk]
+            width = part.shape[1]
+            cells = front[: num_cells * width].view(num_cells, width).zero_().index_copy_(0, index, part)
+            cells, spare = kronecker_matmul_in_place(self.factors, cells, front, back)
+            values = torch.index_select(cells, 1, index, out=spare[: width * len(index)].view(width, len(index))).mT
+            if columns == 1:
+                return values
+            result[:, start : start + chunk] = values
+        return result
+
+    def rows(self, index: Tensor) -> Tensor:
+        """Rows `index` (b,) of A, dense, (b, n)."""
+        here = torch.arange(len(index), device=index.device)
+        return self.latent_rows(index).index_put((here, index), self.noise_diagonal()[index], accumulate=True)
+
+    def latent_rows(self, index: Tensor) -> Tensor:
+        """Rows `index` (b,) of P K P^T, dense, (b, n)."""
+        rows = torch.ones((), dtype=self.dtype, device=self.device)
+        for factor, axis in zip(self.factors, self.grid.axis_index, strict=True):
+            rows = rows * factor_rows(factor, axis[index]).index_select(1, axis)
+        return rows
+
+    def latent_diagonal(self) -> Tensor:
+        """The diagonal of P K P^T, (n,)."""
+        diagonal = torch.ones((), dtype=self.dtype, device=self.device)
+        for factor, axis in zip(self.factors, self.grid.axis_index, strict=True):
+            diagonal = diagonal * factor_diagonal(factor)[..., axis]
+        return diagonal
+
+    def noise_diagonal(self) -> Tensor:
+        """The diagonal of D, (n,)."""
+        return self.noise.expand(*self.noise.shape[:-1], self.grid.num_observed)
+
+    # What `LinearOperator` asks of its subclasses.
+
+    def _matmul(self, rhs: Tensor) -> Tensor:
+        if rhs.ndim == 1:
+            return self.product(rhs[:, None])[..., 0]
+        return self.product(rhs)
+
+    def _size(self) -> torch.Size:
+        batch = torch.broadcast_shapes(*(factor.shape[:-2] for factor in self.factors))
+        return torch.Size((*batch, self.grid.num_observed, self.grid.num_observed))
+
+    def _transpose_nonbatch(self) -> "LatentKronecker":
+        return LatentKronecker(*(factor.mT for factor in self.factors), self._args[-1], grid=self.grid)
+
+    def _diagonal(self) -> Tensor:
+        return self.latent_diagonal() + self.noise
+
+    def _get_indices(self, row_index: Tensor, col_index: Tensor, *batch_indices: Tensor) -> Tensor:
+        noise = self.noise_diagonal().expand(*self.batch_shape, -1)[(*batch_indices, row_index)]
+        latent = torch.ones((), dtype=self.dtype, device=self.device)
+        for factor, axis in zip(self.factors, self.grid.axis_index, strict=True):
+            latent = latent * factor[(*batch_indices, axis[row_index], axis[col_index])]
+        return latent + torch.where(row_index == col_index, noise, 0.0)
+
+
+@dataclass(frozen=True, eq=False)
+class CrossKronecker:
+    """(C_1 (x) ... (x) C_d) P^T: the covariance of the cells of another grid with the observed ones, N' x n.
+
+    factors: C_k, (n'_k, n_k), from the points of factor k to those of the other grid
+    """
+
+    factors: tuple[Factor, ...]
+    grid: PartialGrid
+
+    def __matmul__(self, rhs: Tensor) -> Tensor:
+        """The product with (n, c), as (N', c)."""
+        return kronecker_matmul(self.factors, self.grid.scatter(rhs)).mT
+
+    def rows(self, index: Tensor) -> Tensor:
+        """Rows `index` (b,) of the cross-covariance, dense, (b, n)."""
+        axes = torch.unravel_index(index, tuple(factor.shape[-2] for factor in self.factors))
+        rows = torch.ones((), dtype=self.factors[0].dtype, device=index.device)
+        for factor, axis, observed in zip(self.factors, axes, self.grid.axis_index, strict=True):
+            rows = rows * factor_rows(factor, axis).index_select(1, observed)
+        return rows

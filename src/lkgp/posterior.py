@@ -1,0 +1,206 @@
+"""The posterior: mean, variance and draws, by pathwise conditioning.
+
+    mean(.)  =  m + K(., X) a,                              a = A^-1 (y - m)
+    draw(.)  =  m + f(.) + K(., X) (a - v),   v = A^-1 (f(X) + e),   f ~ GP(0, k),  e ~ N(0, D)
+
+f is one draw from the prior, a function of coordinates; the weights a - v are solved for once.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from lkgp.direct import ReducedSystem
+from lkgp.methods import Direct, Iterative, Plan, factorise
+from lkgp.model import LatentKroneckerGP
+from lkgp.operators import LatentKronecker, kronecker_matmul
+from lkgp.paths import PriorDraws, locate
+from lkgp.preconditioners import Preconditioner
+from lkgp.readers import Observations
+from lkgp.solvers import Reason, Solution, solve
+from lkgp.solvers.base import column_norms, scaled_residual
+
+# Bytes of right-hand sides that are solved for at once, where the caller sets no limit.
+COLUMN_BYTES = 2e9
+# Arrays of the size of the right-hand sides that a solve holds at once.
+SOLVE_ARRAYS = 6
+
+
+class PosteriorDraws:
+    """Joint draws of f from the posterior: functions that agree with themselves wherever they are asked.
+
+    solution: of A v = f(X) + e, (n, num); solved for, unless it is given
+    """
+
+    @torch.no_grad()
+    def __init__(self, posterior: "Posterior", num: int, seed: int, solution: Solution | None = None) -> None:
+        self.posterior = posterior
+        data = posterior.data
+        generator = torch.Generator(data.values.device).manual_seed(seed)
+        self.prior = PriorDraws(posterior.model, data.grid.coords, num, generator)
+        latent = data.grid.gather(self.prior(data.grid.coords))
+        noise = torch.randn(latent.shape, generator=generator, dtype=latent.dtype, device=latent.device)
+        scale = posterior.operator.noise_diagonal().sqrt()[:, None]
+        self.solution = posterior.solve(latent + scale * noise) if solution is None else solution
+        self.weights = self.solution.values.contiguous()
+
+    @torch.no_grad()
+    def __call__(self, coords: Sequence[Tensor]) -> Tensor:
+        """The draws at every cell of the product of `coords`, (num, n'_1, ..., n'_d)."""
+        weights = self.posterior.weights[:, None] - self.weights
+        values = self.prior(coords) + self.posterior.cross(coords, weights) + self.posterior.model.mean.constant.detach()
+        return values.mT.reshape(-1, *(len(x) for x in coords))
+
+    @torch.no_grad()
+    def variance(self, coords: Sequence[Tensor]) -> Tensor:
+        """The posterior variance at every cell, (n'_1, ..., n'_d), from these draws.
+
+        What the first points leave open is known exactly; only the rest is averaged over draws, each about its exact mean.
+        """
+        given, left_open = self.prior.given_training(coords)
+        deviations = given - self.posterior.cross(coords, self.weights)
+        return deviations.square().mean(dim=1).view(left_open.shape) + left_open
+
+
+@dataclass(eq=False)
+class Posterior:
+    """The model given the data; made by `condition`.
+
+    weights: a, (n,)
+    solution: how the solve for them went
+    """
+
+    model: LatentKroneckerGP
+    data: Observations
+    plan: Plan
+    seed: int
+    max_memory: float | None
+    weights: Tensor = field(init=False)
+    solution: Solution = field(init=False)
+    kept_draws: dict[tuple[int, int], PosteriorDraws] = field(default_factory=dict)
+
+    @cached_property
+    def operator(self) -> LatentKronecker:
+        with torch.no_grad():
+            return self.model.covariance(self.data).detach()
+
+    @cached_property
+    def system(self) -> ReducedSystem:
+        """The factorised system, where inference is direct."""
+        assert isinstance(self.plan.method, Direct)
+        return factorise(self.model, self.data, self.plan.method, self.plan.axis)
+
+    @cached_property
+    def preconditioner(self) -> Preconditioner | None:
+        assert isinstance(self.plan.method, Iterative)
+        settings = self.plan.method.preconditioner
+        return None if settings is None else settings.build(self.operator)
+
+    def solve(self, rhs: Tensor, x0: Tensor | None = None) -> Solution:
+        """A^-1 B for B (n, c), as many columns at a time as memory allows."""
+        if isinstance(self.plan.method, Direct):
+            return self._solve_directly(rhs)
+        budget = COLUMN_BYTES if self.max_memory is None else self.max_memory
+        width = max(1, int(budget / (SOLVE_ARRAYS * self.data.grid.num_cells * rhs.element_size())))
+        starts = [None] * rhs.shape[1] if x0 is None else x0.split(width, dim=1)
+        parts = [
+            solve(self.operator, block, self.plan.method.solver, preconditioner=self.preconditioner, x0=start)
+            for block, start in zip(rhs.split(width, dim=1), starts, strict=False)
+        ]
+        failed = [part.reason for part in parts if not part.converged]
+        return Solution(
+            torch.cat([part.values for part in parts], dim=1),
+            torch.cat([part.residuals for part in parts]),
+            max(part.iterations for part in parts),
+            sum(part.products for part in parts),
+            failed[0] if failed else Reason.CONVERGED,
+            parts[0].rtol,
+        )
+
+    def _solve_directly(self, rhs: Tensor) -> Solution:
+        norms = column_norms(rhs)
+        x = self.system.solve(rhs.double() / norms)
+        x += self.system.solve(scaled_residual(self.operator, x.to(rhs.dtype), rhs, norms).double())
+        values = x.to(rhs.dtype)
+        left = torch.linalg.vector_norm(scaled_residual(self.operator, values, rhs, norms), dim=0)
+        rtol = 1e-6 if rhs.dtype == torch.float64 else 1e-3
+        reason = Reason.CONVERGED if bool((left <= rtol).all()) else Reason.STAGNATED
+        return Solution(values.mul_(norms), left, 1, 2 * rhs.shape[1], reason, rtol)
+
+    @cached_property
+    def factors(self) -> list[Tensor]:
+        with torch.no_grad():
+            return [self.model.cross_factor(k, x, x) for k, x in enumerate(self.data.grid.coords)]
+
+    def cross_factors(self, coords: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """C_k, (n'_k, n_k): covariances of the points of each factor with those that were fitted.
+
+        Points that were fitted take their row of K_k, so that on and off the grid are the same numbers.
+        """
+        crosses = []
+        for k, (points, known) in enumerate(zip(coords, self.data.grid.coords, strict=True)):
+            index = locate(points, known)
+            cross = self.factors[k][index]
+            new = index < 0
+            if bool(new.any()):
+                cross[new] = self.model.cross_factor(k, points[new], known)
+            crosses.append(cross)
+        return tuple(crosses)
+
+    def cross(self, coords: Sequence[Tensor], weights: Tensor) -> Tensor:
+        """K(., X) W for W (n, c) at every cell of the product of `coords`, (N', c)."""
+        return kronecker_matmul(self.cross_factors(coords), self.data.grid.scatter(weights)).mT
+
+    @torch.no_grad()
+    def mean(self, coords: Sequence[Tensor]) -> Tensor:
+        """The posterior mean at every cell of the product of `coords`, (n'_1, ..., n'_d)."""
+        values = self.cross(coords, self.weights[:, None])[:, 0] + self.model.mean.constant
+        return values.reshape([len(x) for x in coords])
+
+    @torch.no_grad()
+    def variance(self, coords: Sequence[Tensor]) -> Tensor:
+        """The posterior variance of f at every cell of the product of `coords`, (n'_1, ..., n'_d)."""
+        prior = self.model.prior_variance(coords)
+        if isinstance(self.plan.method, Direct):
+            variance = prior - self.system.explained_variance(self.cross_factors(coords)).to(prior.dtype)
+        else:
+            variance = self.draws(self.plan.method.num_samples, self.seed).variance(coords)
+        # A variance is never below the rounding of the numbers that it is the difference of.
+        return torch.maximum(variance, torch.finfo(prior.dtype).eps * prior)
+
+    @property
+    def variance_error(self) -> float:
+        """The relative standard error of a standard deviation: 0 where it is exact, else the Monte-Carlo error at the most."""
+        return 0.0 if isinstance(self.plan.method, Direct) else 1 / math.sqrt(2 * self.plan.method.num_samples)
+
+    @torch.no_grad()
+    def draws(self, num: int, seed: int) -> PosteriorDraws:
+        """`num` joint draws; asked again with the same numbers, the same ones."""
+        if (num, seed) not in self.kept_draws:
+            self.kept_draws[num, seed] = PosteriorDraws(self, num, seed)
+        return self.kept_draws[num, seed]
+
+
+@torch.no_grad()
+def condition(
+    model: LatentKroneckerGP,
+    data: Observations,
+    plan: Plan,
+    *,
+    seed: int = 0,
+    max_memory: float | None = None,
+    x0: Tensor | None = None,
+) -> Posterior:
+    """The posterior of `model` given `data`, with the hyperparameters as they are.
+
+    x0: where to start the solve for the weights, (n,)
+    """
+    posterior = Posterior(model, data, plan, seed, max_memory)
+    start = None if x0 is None else x0[:, None]
+    posterior.solution = posterior.solve(model.residuals(data)[:, None], x0=start)
+    posterior.weights = posterior.solution.values[:, 0].contiguous()
+    return posterior

@@ -1,0 +1,41 @@
+"""Affine scalings, so that the model sees numbers near one and the caller gets back the units that were given."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Scaling:
+    """x -> (x - shift) / scale, column by column.
+
+    shift, scale: scalars for values, (d_k,) for the coordinates of a factor
+    """
+
+    shift: Tensor
+    scale: Tensor
+
+    @classmethod
+    def identity(cls, like: Tensor) -> "Scaling":
+        """No change: for `like` (n,) or (n, d_k)."""
+        return cls(torch.zeros_like(like[0]), torch.ones_like(like[0]))
+
+    @classmethod
+    def standard(cls, data: Tensor) -> "Scaling":
+        """To mean zero and variance one over the rows of `data`; a constant column keeps its scale."""
+        # In units of the largest entry, so that squares neither overflow nor vanish.
+        unit = data.abs().amax(dim=0)
+        unit = torch.where(unit > 0, unit, torch.ones_like(unit))
+        shift = (data / unit).mean(dim=0)
+        scale = (data / unit - shift).square().mean(dim=0).sqrt()
+        shift, scale = shift * unit, scale * unit
+        # A column is constant when its spread is no more than the rounding of its mean.
+        constant = scale <= 8 * torch.finfo(data.dtype).eps * shift.abs()
+        return cls(shift, torch.where(constant | (scale == 0), torch.ones_like(scale), scale))
+
+    def apply(self, data: Tensor) -> Tensor:
+        return (data - self.shift) / self.scale
+
+    def undo(self, data: Tensor) -> Tensor:
+        return data * self.scale + self.shift

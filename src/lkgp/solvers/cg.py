@@ -1,0 +1,108 @@
+"""Preconditioned conjugate gradients for many right-hand sides at once."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lkgp.solvers.base import Reason, Solution, check_settings, column_norms, not_solved, reason_at_exit, scaled_residual
+
+# Inner products work on this many entries at a time.
+DOT_ENTRIES = 2**20
+
+
+@dataclass(frozen=True)
+class ConjugateGradients:
+    """Stops each column when its own residual is small enough, and freezes it there.
+
+    rtol: relative residual that every column must reach, by the true residual
+    max_iterations: at the most, over all restarts
+    """
+
+    rtol: float = 1e-6
+    max_iterations: int = 2000
+
+    def __post_init__(self) -> None:
+        check_settings(self, rtol=self.rtol, max_iterations=self.max_iterations)
+
+    def solve(self, operator: Any, rhs: Tensor, *, preconditioner: Any = None, x0: Tensor | None = None) -> Solution:
+        # Everything below is for right-hand sides of norm one, so no number here depends on the units of the data.
+        norms = column_norms(rhs)
+        if not bool(torch.isfinite(norms).all()):
+            return not_solved(rhs, Reason.NON_FINITE, self.rtol)
+        columns, products = rhs.shape[1], 0
+        if x0 is None:
+            x, residual = torch.zeros_like(rhs), rhs / norms
+        else:
+            x = x0 / norms
+            residual = scaled_residual(operator, x, rhs, norms)
+            products += columns
+            # A start that is worse than zero is no start.
+            worse = ~(torch.linalg.vector_norm(residual, dim=0) < 1)
+            x[:, worse], residual[:, worse] = 0.0, rhs[:, worse] / norms[worse]
+
+        iterations, failure = 0, Reason.ITERATION_LIMIT
+        norm = torch.linalg.vector_norm(residual, dim=0)
+        while bool((norm > self.rtol).any()) and iterations < self.max_iterations:
+            # The residual that conjugate gradients carry along drifts from the true one, so a column counts as converged only
+            # by its true residual. If that is not small enough yet, start again from where it stands.
+            before = norm
+            active = torch.nonzero(norm > self.rtol).flatten()
+            residual = residual if len(active) == columns else residual[:, active]
+            spent, steps, failed = self._descend(operator, preconditioner, x, residual, active, self.max_iterations - iterations)
+            iterations, products = iterations + steps, products + spent + columns
+            residual = scaled_residual(operator, x, rhs, norms)
+            norm = torch.linalg.vector_norm(residual, dim=0)
+            # Halving the residual is the least that a restart must bring; less is rounding.
+            stuck = (norm > self.rtol) & (norm > 0.5 * before)
+            if failed is not None or (iterations < self.max_iterations and bool(stuck.any())):
+                failure = failed or Reason.STAGNATED
+                break
+        reason = reason_at_exit(norm, self.rtol, failure)
+        return Solution(x.mul_(norms), norm, iterations, products, reason, self.rtol)
+
+    def _descend(
+        self, operator: Any, preconditioner: Any, x: Tensor, r: Tensor, active: Tensor, budget: int
+    ) -> tuple[int, int, Reason | None]:
+        """Run until the carried residuals of the `active` columns are below rtol; changes x and r in place.
+
+        Columns that are done leave the working arrays, so they cost nothing more and 0 / 0 cannot arise.
+        Returns the products spent, the iterations, and what went wrong, if anything.
+        """
+        # A little below the goal, so that the true residual, which rounds differently, is below it too.
+        goal = 0.9 * self.rtol
+        p = r.clone() if preconditioner is None else preconditioner.solve(r)
+        rz = column_dots(r, p)
+        products = 0
+        for step in range(1, budget + 1):
+            ap = operator @ p
+            products += p.shape[1]
+            curvature = column_dots(p, ap)
+            if not bool((curvature > 0).all()) or not bool((rz > 0).all()):
+                finite = bool(torch.isfinite(curvature).all()) and bool(torch.isfinite(rz).all())
+                return products, step, Reason.NOT_POSITIVE_DEFINITE if finite else Reason.NON_FINITE
+            alpha = rz / curvature
+            if len(active) == x.shape[1]:
+                x.addcmul_(p, alpha)
+            else:
+                x.index_add_(1, active, p * alpha)
+            r.sub_(ap.mul_(alpha))
+            del ap
+            keep = torch.linalg.vector_norm(r, dim=0) > goal
+            if not bool(keep.all()):
+                active, r, p, rz = active[keep], r[:, keep], p[:, keep], rz[keep]
+                if len(active) == 0:
+                    return products, step, None
+            z = r if preconditioner is None else preconditioner.solve(r)
+            rz_next = column_dots(r, z)
+            p.mul_(rz_next / rz).add_(z)
+            rz = rz_next
+            del z
+        return products, budget, None
+
+
+def column_dots(a: Tensor, b: Tensor) -> Tensor:
+    """The inner products (c,) of the columns of two (n, c), block by block so that no array of their size is made."""
+    rows = max(1, DOT_ENTRIES // a.shape[1])
+    return torch.stack([(x * y).sum(dim=0) for x, y in zip(a.split(rows), b.split(rows), strict=True)]).sum(dim=0)

@@ -1,0 +1,136 @@
+"""Saved models come back bit for bit; anything else is refused with a sentence."""
+
+import json
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from gpytorch.kernels import PolynomialKernel, RBFKernel
+from safetensors import safe_open
+from safetensors.torch import save_file
+
+from lkgp import LKGP, FileError, InputError, Iterative, KroneckerEigenbasis, NotFittedError
+from lkgp.files import checksum
+from test_gp import curves
+
+
+@pytest.fixture(params=["auto", Iterative(num_samples=8, preconditioner=KroneckerEigenbasis())], ids=["direct", "iterative"])
+def gp(request):
+    X, T, Y, _ = curves()
+    return LKGP(noise=0.02, solver=request.param, seed=5).fit([X, T], Y, optimize=False)
+
+
+@pytest.fixture
+def path(tmp_path):
+    X, T, Y, _ = curves()
+    LKGP().fit([X, T], Y, optimize=False).save(tmp_path / "model.lkgp")
+    return tmp_path / "model.lkgp"
+
+
+def rewrite(path, change_header=lambda header: None, change_tensors=lambda tensors: None, **metadata):
+    with safe_open(path, framework="pt") as file:
+        known, tensors = file.metadata(), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    header = json.loads(known["model"])
+    change_header(header)
+    change_tensors(tensors)
+    model = json.dumps(header)
+    save_file(tensors, path, metadata={**known, "model": model, "checksum": checksum(model, tensors), **metadata})
+
+
+def test_predictions_are_the_same_bit_for_bit(gp, tmp_path):
+    X, T, Y, _ = curves()
+    new = [X[:4] + 0.05, T]
+    draws = gp.sample(3, new, seed=9)  # off the grid, before saving
+    gp.save(tmp_path / "model.lkgp")
+    loaded = LKGP.load(tmp_path / "model.lkgp")
+    for coords in (None, new):
+        for a, b in zip(gp.predict(coords), loaded.predict(coords), strict=True):
+            assert np.array_equal(a, b)
+    assert np.array_equal(loaded.sample(3, new, seed=9), draws)
+    assert np.array_equal(loaded.sample(3, None, seed=10), gp.sample(3, None, seed=10))
+    assert loaded.log_marginal_likelihood() == gp.log_marginal_likelihood()
+    assert str(loaded.report_).splitlines()[0] == str(gp.report_).splitlines()[0]
+    loaded.update(np.where(np.isnan(Y), 10.0, Y))
+    assert loaded.grid_.num_observed == Y.size
+    loaded.fit([X, T], Y, optimize=False)
+
+
+def test_known_noise_and_torch_come_back(tmp_path):
+    X, T, Y, _ = curves()
+    tensor = torch.tensor(Y, dtype=torch.float32)
+    gp = LKGP().fit([X, T], tensor, noise_variance=0.04 * torch.ones_like(tensor), optimize=False)
+    gp.save(tmp_path / "m.lkgp")
+    loaded = LKGP.load(tmp_path / "m.lkgp")
+    mean, std = loaded.predict(observation_noise=True)
+    assert mean.dtype == torch.float32
+    assert torch.equal(std, gp.predict(observation_noise=True)[1])
+
+
+def test_a_file_has_no_pickle_in_it(path):
+    assert b"__reduce__" not in path.read_bytes()
+    with pytest.raises(pickle.UnpicklingError):
+        pickle.loads(path.read_bytes())
+
+
+def test_what_is_not_ours_is_refused(tmp_path, path):
+    with pytest.raises(FileError, match="is not there"):
+        LKGP.load(tmp_path / "nothing")
+    other = tmp_path / "other"
+    other.write_text("latitude,longitude\n")
+    with pytest.raises(FileError, match="not a model that lkgp saved"):
+        LKGP.load(other)
+    other.write_bytes(pickle.dumps({"model": 1}))
+    with pytest.raises(FileError, match="not a model that lkgp saved"):
+        LKGP.load(other)
+    save_file({"a": torch.ones(3)}, other)
+    with pytest.raises(FileError, match="but not a model that lkgp saved"):
+        LKGP.load(other)
+
+
+def test_damaged_files_are_refused(tmp_path, path):
+    whole = path.read_bytes()
+    for length in (0, 7, 100, len(whole) // 2, len(whole) - 8):
+        (tmp_path / "cut").write_bytes(whole[:length])
+        with pytest.raises(FileError):
+            LKGP.load(tmp_path / "cut")
+    rewrite(path, change_tensors=lambda tensors: tensors.pop("weights"))
+    with pytest.raises(FileError, match="damaged"):
+        LKGP.load(path)
+
+
+def test_flipped_bits_are_noticed(path):
+    whole = bytearray(path.read_bytes())
+    whole[-11] ^= 0x10
+    path.write_bytes(bytes(whole))
+    with pytest.raises(FileError, match="checksum"):
+        LKGP.load(path)
+
+
+def test_unknown_kernels_and_versions_are_refused(path):
+    whole = path.read_bytes()
+
+    def rename(header):
+        header["model"]["kernels"][1]["class"] = "os.system"
+
+    rewrite(path, rename)
+    with pytest.raises(FileError, match=r"names the kernel 'os\.system', which lkgp does not know"):
+        LKGP.load(path)
+    path.write_bytes(whole)
+    rewrite(path, version="99")
+    with pytest.raises(FileError, match="format version 99"):
+        LKGP.load(path)
+
+
+def test_what_cannot_be_saved_is_said_and_nothing_is_lost(tmp_path, path):
+    X, T, Y, _ = curves()
+    before = path.read_bytes()
+    strange = LKGP([PolynomialKernel(power=2), RBFKernel()]).fit([X, T], Y, optimize=False)
+    with pytest.raises(InputError, match="PolynomialKernel cannot be saved; those that can are"):
+        strange.save(path)
+    assert path.read_bytes() == before
+    with pytest.raises(NotFittedError):
+        LKGP().save(path)
+    with pytest.raises(FileError, match="cannot be written"):
+        LKGP().fit([X, T], Y, optimize=False).save(tmp_path / "no" / "such" / "folder.lkgp")
+    assert [p.name for p in tmp_path.iterdir()] == ["model.lkgp"]

@@ -1,0 +1,432 @@
+"""The class as its users meet it: contract, reports, updates, bad input."""
+
+import json
+import math
+import sys
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from gpytorch.constraints import Interval
+from gpytorch.kernels import IndexKernel, LinearKernel, MaternKernel, PeriodicKernel, RBFKernel, ScaleKernel
+from gpytorch.likelihoods import GaussianLikelihood
+from gpytorch.priors import GammaPrior, LogNormalPrior, NormalPrior
+
+import lkgp
+from lkgp import LBFGS, LKGP, Adam, ConjugateGradients, Direct, InputError, Iterative
+from oracle import Oracle, squared_exponential
+
+
+def curves(rows=14, columns=10, noise=0.02, seed=0):
+    """Smooth curves of two hyperparameters, cut at random."""
+    rng = np.random.default_rng(seed)
+    X, T = rng.uniform(-1, 1, (rows, 2)), np.linspace(0, 1, columns)
+    truth = np.sin(2 * X[:, :1]) + np.exp(-3 * T) * X[:, 1:] + 10
+    Y = truth + noise * rng.normal(size=truth.shape)
+    for i in range(rows):
+        Y[i, rng.integers(2, columns + 1) :] = np.nan
+    return X, T, Y, truth
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    X, T, Y, _ = curves()
+    return LKGP().fit([X, T], Y)
+
+
+def test_the_contract(fitted):
+    X, T, Y, truth = curves()
+    mean, std = fitted.predict()
+    assert isinstance(mean, np.ndarray)
+    assert mean.shape == std.shape == Y.shape
+    missing = np.isnan(Y)
+    assert np.sqrt(np.mean((mean - truth)[missing] ** 2)) < 0.15
+    _, noisy = fitted.predict(observation_noise=True)
+    assert noisy == pytest.approx(np.sqrt(std**2 + fitted.report_.noise_std**2))
+    mean, std = fitted.predict([X[:3] + 0.1, T[::2]])
+    assert mean.shape == (3, 5)
+    only_new_rows, _ = fitted.predict([X[:3] + 0.1, None])
+    np.testing.assert_allclose(only_new_rows[:, ::2], mean, atol=1e-9)
+    assert fitted.sample(7, [X[:3] + 0.1, T], seed=1).shape == (7, 3, 10)
+    assert fitted.report_.converged
+    assert fitted.report_.residuals.max() < 1e-6
+    assert math.isfinite(fitted.log_marginal_likelihood())
+    with pytest.raises(TypeError):
+        LKGP(kernel=[RBFKernel()])
+
+
+def test_fitting_raises_the_likelihood_and_finds_the_noise():
+    X, T, Y, _ = curves(noise=0.1, rows=20)
+    before = LKGP().fit([X, T], Y, optimize=False).log_marginal_likelihood()
+    model = LKGP().fit([X, T], Y)
+    assert model.log_marginal_likelihood() > before + 10
+    assert model.report_.noise_std == pytest.approx(0.1, rel=0.3)
+
+
+def test_same_seed_same_bits_and_nothing_of_the_callers_is_changed():
+    X, T, Y, _ = curves()
+    kernels = [ScaleKernel(RBFKernel(ard_num_dims=2)), RBFKernel()]
+    state = [p.detach().clone() for kernel in kernels for p in kernel.parameters()]
+    copies = X.copy(), T.copy(), Y.copy()
+    first, second = (LKGP(kernels, seed=3).fit([X, T], Y) for _ in range(2))
+    for a, b in zip(first.predict(), second.predict(), strict=True):
+        assert np.array_equal(a, b)
+    assert np.array_equal(first.sample(3, seed=2), second.sample(3, seed=2))
+    assert not np.array_equal(first.sample(3, seed=2), first.sample(3, seed=4))
+    assert all(torch.equal(a, b) for a, b in zip(state, [p for k in kernels for p in k.parameters()], strict=True))
+    assert all(np.array_equal(a, b, equal_nan=True) for a, b in zip(copies, (X, T, Y), strict=True))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_torch_in_torch_out(dtype):
+    X, T, Y, _ = curves()
+    X, T, Y = (torch.tensor(a, dtype=dtype) for a in (X, T, Y))
+    mean, std = LKGP().fit([X, T], Y).predict()
+    assert mean.dtype == std.dtype == dtype
+    assert mean.shape == Y.shape
+    mean_32, _ = LKGP(dtype=torch.float32, noise=0.05).fit([X, T], Y, optimize=False).predict()
+    mean_64, _ = LKGP(dtype=torch.float64, noise=0.05).fit([X, T], Y, optimize=False).predict()
+    torch.testing.assert_close(mean_32, mean_64, atol=1e-3, rtol=1e-3)
+
+
+def dense_twin(gp, X, T, Y):
+    """An oracle with the hyperparameters that were found, in the model's own units."""
+    model = gp.model_
+    x_scale, t_scale, y_scale = *gp._coord_scalings, gp._value_scaling
+    scaled = [x_scale.apply(torch.as_tensor(X)).numpy(), t_scale.apply(torch.as_tensor(T)[:, None]).numpy()]
+
+    def kernel(k):
+        return lambda a, b: model.kernels[k](torch.as_tensor(a), torch.as_tensor(b)).to_dense().detach().numpy()
+
+    y = (Y - float(y_scale.shift)) / float(y_scale.scale)
+    return Oracle([kernel(0), kernel(1)], scaled, y, model.noise_variance().item(), model.mean.constant.item()), scaled, y_scale
+
+
+KERNELS = {
+    "squared exponential": lambda: [ScaleKernel(RBFKernel(ard_num_dims=2)), RBFKernel()],
+    "matern and periodic": lambda: [ScaleKernel(MaternKernel(nu=1.5, ard_num_dims=2)), PeriodicKernel()],
+    "product and sum": lambda: [RBFKernel(ard_num_dims=2) + LinearKernel(), ScaleKernel(RBFKernel() * PeriodicKernel())],
+    "columns apart": lambda: [ScaleKernel(RBFKernel(active_dims=(0,)) * MaternKernel(active_dims=(1,))), RBFKernel()],
+    "priors": lambda: [
+        ScaleKernel(RBFKernel(ard_num_dims=2, lengthscale_prior=LogNormalPrior(0.0, 1.0)), outputscale_prior=GammaPrior(2.0, 0.15)),
+        RBFKernel(lengthscale_constraint=Interval(0.05, 5.0)),
+    ],
+}
+
+
+@pytest.mark.parametrize("make", KERNELS.values(), ids=KERNELS)
+def test_kernels_of_every_kind_are_fitted_and_saved(make, tmp_path):
+    X, T, Y, _ = curves(rows=8, columns=7)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", lkgp.ConvergenceWarning)
+        gp = LKGP(make(), optimizer=LBFGS(max_steps=15)).fit([X, T], Y)
+    oracle, scaled, units = dense_twin(gp, X, T, Y)
+    mean, std = gp.predict()
+    np.testing.assert_allclose(mean, units.undo(torch.as_tensor(oracle.mean_at(scaled))).numpy(), atol=1e-6)
+    np.testing.assert_allclose(std, np.sqrt(oracle.variance_at(scaled)) * float(units.scale), atol=1e-6)
+    gp.save(tmp_path / "model.lkgp")
+    loaded = LKGP.load(tmp_path / "model.lkgp")
+    for a, b in zip(gp.predict([X + 0.1, T]), loaded.predict([X + 0.1, T]), strict=True):
+        assert np.array_equal(a, b)
+    assert [type(k) for k in loaded.kernels] == [type(k) for k in gp.kernels]
+    assert float(loaded.model_.log_prior().detach()) == float(gp.model_.log_prior().detach())
+
+
+def test_priors_are_part_of_the_objective():
+    X, T, Y, _ = curves()
+    strong = GaussianLikelihood(noise_prior=NormalPrior(0.5, 0.001))
+    gp = LKGP(noise=strong).fit([X, T], Y)
+    assert gp.model_.noise_variance().item() == pytest.approx(0.5, abs=0.02)
+
+
+def test_full_rank_index_kernel_for_a_discrete_factor():
+    """Tasks that are related: the covariance between them is learned, and unobserved tasks are told by the others."""
+    rng = np.random.default_rng(0)
+    X = np.linspace(0, 6, 25)
+    Y = np.stack([np.sin(X), -np.sin(X), np.sin(X) + np.cos(X)], axis=1) + 0.02 * rng.normal(size=(25, 3))
+    truth = Y.copy()
+    Y[10:18, 1] = np.nan
+    torch.manual_seed(0)
+    gp = LKGP([RBFKernel(), IndexKernel(num_tasks=3, rank=3)]).fit([X, np.arange(3)], Y)
+    mean, _ = gp.predict()
+    assert np.abs(mean[10:18, 1] - truth[10:18, 1]).max() < 0.15
+    assert gp.predict([X, [1]])[0][:, 0] == pytest.approx(mean[:, 1])
+    with pytest.raises(InputError, match="whole numbers from 0 to 2"):
+        gp.predict([X, [3]])
+
+
+def test_adam_and_iterative_inference_reach_the_exact_optimum_nearly():
+    X, T, Y, _ = curves(rows=20, noise=0.1)
+    exact = LKGP().fit([X, T], Y).log_marginal_likelihood()
+    for gradient in ("pathwise", "probes"):
+        method = Iterative(ConjugateGradients(rtol=1e-4), gradient=gradient, num_probes=32)
+        gp = LKGP(solver=method, optimizer=Adam(max_steps=60, tolerance=5e-3))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", lkgp.ConvergenceWarning)
+            gp.fit([X, T], Y)
+        assert "iterative" in gp.report_.method
+        found = LKGP(list(gp.model_.kernels), noise=gp.model_.noise_variance().item()).fit([X, T], Y, optimize=False)
+        assert found.log_marginal_likelihood() > exact - 4
+        assert gp.report_.products > 100
+
+
+def test_known_noise_a_number_or_one_a_cell():
+    X, T, Y, _ = curves(noise=0.1)
+    variance = np.where(np.isnan(Y), np.nan, 0.01)
+    one, each = LKGP().fit([X, T], Y, noise_variance=0.01), LKGP().fit([X, T], Y, noise_variance=variance)
+    np.testing.assert_allclose(one.predict()[0], each.predict()[0], atol=1e-6)
+    _, latent = one.predict()
+    _, noisy = one.predict(observation_noise=True)
+    np.testing.assert_allclose(noisy**2 - latent**2, 0.01, rtol=1e-9)
+    with pytest.raises(InputError, match="pass observation_noise as an array"):
+        each.predict(observation_noise=True)
+    _, told = each.predict(observation_noise=np.full(Y.shape, 0.04))
+    np.testing.assert_allclose(told**2 - each.predict()[1] ** 2, 0.04, rtol=1e-9)
+    draws = one.sample(3000, observation_noise=True)
+    assert draws.std(axis=0) == pytest.approx(noisy, rel=0.08)
+
+
+def test_a_long_table_is_the_same_model_and_repeats_are_averaged():
+    X, T = np.array([0.0, 1.0, 2.5]), np.array([0.0, 0.4, 0.9, 1.3])
+    rng = np.random.default_rng(0)
+    rows = np.array([(i, j) for i in range(3) for j in range(4) if (i, j) != (1, 2)])
+    rows = np.concatenate([rows, rows[:3], rows[:1]])
+    values = rng.normal(size=len(rows))
+    order = rng.permutation(len(rows))
+    words = {"noise": 0.2, "mean": 0.0, "standardize": False}
+    table = LKGP([RBFKernel(), RBFKernel()], **words)
+    with pytest.raises(InputError, match=r"rows \d+ and \d+ of the table are the same cell.*duplicates='mean'"):
+        table.fit_table([X[rows[order, 0]], T[rows[order, 1]]], values[order], optimize=False)
+    table.fit_table([X[rows[order, 0]], T[rows[order, 1]]], values[order], duplicates="mean", optimize=False)
+
+    # The oracle sees every row as an observation of its own.
+    lengthscale = RBFKernel().lengthscale.item()
+    x, t = X[rows[:, 0], None], T[rows[:, 1], None]
+    full = squared_exponential(x, x, lengthscale) * squared_exponential(t, t, lengthscale) + 0.2 * np.eye(len(rows))
+    gx, gt = np.repeat(X, 4)[:, None], np.tile(T, 3)[:, None]
+    cross = squared_exponential(gx, x, lengthscale) * squared_exponential(gt, t, lengthscale)
+    mean, std = table.predict()
+    np.testing.assert_allclose(mean.ravel(), cross @ np.linalg.solve(full, values), atol=1e-6)
+    np.testing.assert_allclose(std.ravel() ** 2, 1 - np.einsum("ij,ji->i", cross, np.linalg.solve(full, cross.T)), atol=1e-6)
+    known = LKGP([RBFKernel(), RBFKernel()], **words)
+    known.fit_table([x[:, 0], t[:, 0]], values, noise_variance=np.full(len(values), 0.2), duplicates="mean", optimize=False)
+    np.testing.assert_allclose(known.predict()[0], mean, atol=1e-9)
+
+
+@pytest.mark.parametrize("solver", ["auto", Iterative(ConjugateGradients(1e-10))], ids=["direct", "iterative"])
+def test_update_takes_in_more_cells(solver):
+    X, T, Y, truth = curves()
+    gp = LKGP(noise=0.01, solver=solver).fit([X, T], Y, optimize=False)
+    more = Y.copy()
+    more[:4] = truth[:4]
+    kept = ~np.isnan(Y)
+    more[kept] = Y[kept]
+    only_new = np.where(kept, np.nan, more)
+    same_units = LKGP(noise=0.01, standardize=False)
+    same_units.kernels = gp.model_.kernels
+    before = gp.log_marginal_likelihood()
+    gp.update(only_new)
+    assert gp.grid_.num_observed == np.isfinite(more).sum()
+    # the same model, hyperparameters and units, given everything at once
+    z = (more - float(gp._value_scaling.shift)) / float(gp._value_scaling.scale)
+    coords = [c.numpy() for c in gp._posterior.data.grid.coords]
+    whole = LKGP(list(gp.model_.kernels), mean=0.0, noise=0.01, standardize=False).fit(coords, z, optimize=False)
+    np.testing.assert_allclose(gp.predict()[0], gp._value_scaling.undo(torch.as_tensor(whole.predict()[0])).numpy(), atol=1e-5)
+    assert gp.log_marginal_likelihood() != before
+    clash = more.copy()
+    clash[0, 0] += 1
+    with pytest.raises(InputError, match=r"the cell \(0, 0\) was observed before"):
+        gp.update(clash)
+    with pytest.raises(InputError, match="shape"):
+        gp.update(more[:-1])
+    if solver == "auto":
+        found = gp.log_marginal_likelihood()
+        gp.update(more, refit=True)
+        assert gp.log_marginal_likelihood() > found
+
+
+# What bad input gets
+
+
+def good():
+    return [np.arange(4.0), np.arange(3.0)], np.arange(12.0).reshape(4, 3) % 5
+
+
+def changed(array, index, value):
+    array = array.copy()
+    array[index] = value
+    return array
+
+
+BAD = {
+    "infinite value": (lambda c, y: (c, changed(y, (1, 2), np.inf)), r"infinite at \(1, 2\)"),
+    "NaN coordinate": (lambda c, y: ([changed(c[0], 2, np.nan), c[1]], y), r"factor 0 has a NaN or infinite value in row 2"),
+    "repeated coordinate": (lambda c, y: ([c[0], changed(c[1], 2, 0.0)], y), r"factor 1 repeat: rows 0 and 2"),
+    "shapes": (lambda c, y: (c, y.T), r"shape \(3, 4\) but the coordinates make a grid of \(4, 3\)"),
+    "nothing observed": (lambda c, y: (c, np.full_like(y, np.nan)), "nothing is observed"),
+    "complex": (lambda c, y: (c, y + 1j), "complex"),
+    "text": (lambda c, y: ([np.array(list("abcd")), c[1]], y), "factor 0 holds text"),
+    "objects": (lambda c, y: (c, changed(y.astype(object), (0, 0), "x")), "text or other objects"),
+    "dates": (lambda c, y: ([np.arange("2020-01-01", "2020-01-05", dtype="datetime64[D]"), c[1]], y), "holds dates"),
+    "not a list": (lambda c, y: (c[0], y), "a list with one array a factor"),
+    "three columns of axes": (lambda c, y: ([c[0][:, None, None], c[1]], y), "shape"),
+    "empty": (lambda c, y: ([c[0][:0], c[1]], y[:0]), "list of points"),
+}
+
+
+@pytest.mark.parametrize(("spoil", "message"), BAD.values(), ids=BAD)
+def test_bad_data_gets_one_clear_sentence(spoil, message):
+    coords, values = spoil(*good())
+    with pytest.raises(InputError, match=message) as raised:
+        LKGP().fit(coords, values)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("variance", [-1.0, 0.0, np.nan, np.inf])
+def test_noise_that_is_not_positive_is_refused(variance):
+    coords, values = good()
+    with pytest.raises(InputError, match="noise variance"):
+        LKGP().fit(coords, values, noise_variance=variance)
+    with pytest.raises(InputError, match="noise variance"):
+        LKGP().fit(coords, values, noise_variance=changed(np.ones_like(values), (2, 1), variance))
+
+
+def test_bad_settings_get_one_clear_sentence():
+    coords, values = good()
+    with pytest.raises(InputError, match="3 kernels but 2 factors"):
+        LKGP([RBFKernel(), RBFKernel(), RBFKernel()]).fit(coords, values)
+    with pytest.raises(InputError, match=r"factor 1 has ard_num_dims=4, but that factor has 1 column"):
+        LKGP([RBFKernel(), RBFKernel(ard_num_dims=4)]).fit(coords, values)
+    with pytest.raises(InputError, match="reads column 3"):
+        LKGP([RBFKernel(active_dims=(3,)), RBFKernel()]).fit(coords, values)
+    with pytest.raises(InputError, match="kernel of factor 0 is a str"):
+        LKGP(["rbf", RBFKernel()]).fit(coords, values)
+    with pytest.raises(InputError, match="positive number"):
+        LKGP(noise=-0.1).fit(coords, values)
+    for words in ({"solver": "cg"}, {"optimizer": "sgd"}, {"standardize": "yes"}, {"dtype": torch.int64}):
+        with pytest.raises(InputError, match=next(iter(words))):
+            LKGP(**words)
+    with pytest.raises(InputError, match="more than max_size=3"):
+        LKGP(solver=Direct(max_size=3)).fit(coords, values)
+    with pytest.raises(lkgp.NotFittedError, match="call fit first"):
+        LKGP().predict()
+
+
+def test_bad_questions_get_one_clear_sentence(fitted):
+    X, T, _, _ = curves()
+    with pytest.raises(InputError, match="1 coordinates but 2 factors"):
+        fitted.predict([X])
+    with pytest.raises(InputError, match=r"3 column\(s\), but 2 were fitted"):
+        fitted.predict([np.ones((4, 3)), T])
+    with pytest.raises(InputError, match="row 1"):
+        fitted.predict([X, [0.0, np.nan]])
+    with pytest.raises(InputError, match="num_samples"):
+        fitted.sample(0)
+
+
+@pytest.mark.parametrize("solver", ["auto", Iterative()], ids=["direct", "iterative"])
+def test_extremes_are_handled(solver):
+    """Constant targets, one observation, one-point axes, near-duplicate and far-off coordinates: finite numbers, no error."""
+    coords, values = good()
+    single = np.full((4, 3), np.nan)
+    single[2, 1] = 7.0
+    far = [1e9 + coords[0], coords[1] * 1e-9]
+    close = [np.array([0.0, 1e-12, 1.0, 2.0]), coords[1]]
+    for points, y in [
+        (coords, np.full((4, 3), 5.0)),
+        (coords, single),
+        ([[3.0], coords[1]], values[:1]),
+        ([[3.0], [1.0]], [[2.0]]),
+        (far, values),
+        (close, values),
+        (coords, values * 1e-13),
+        (coords, values * 1e200),
+    ]:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", lkgp.ConvergenceWarning)
+            gp = LKGP(solver=solver, optimizer=LBFGS(max_steps=5) if solver == "auto" else Adam(max_steps=3)).fit(points, y)
+        mean, std = gp.predict(observation_noise=True)
+        assert np.isfinite(mean).all()
+        assert np.isfinite(std).all()
+        assert (std > 0).all()
+        assert np.isfinite(gp.sample(2)).all()
+    constant = LKGP(solver=solver).fit(coords, np.full((4, 3), 5.0))
+    assert constant.predict()[0] == pytest.approx(5.0)
+    assert "all observed values are equal" in constant.report_.notes[0]
+
+
+def test_masked_arrays_and_integers_are_read():
+    coords, values = good()
+    masked = np.ma.masked_array(values.astype(int), mask=values == 3)
+    gp = LKGP().fit(coords, masked, optimize=False)
+    assert gp.grid_.num_observed == int((values != 3).sum())
+
+
+def test_what_did_not_converge_is_said(fitted):
+    X, T, Y, _ = curves()
+    loose = Iterative(ConjugateGradients(rtol=1e-12, max_iterations=2), preconditioner=None)
+    with pytest.warns(lkgp.ConvergenceWarning, match="iteration limit.*raise max_iterations"):
+        gp = LKGP(solver=loose).fit([X, T], Y, optimize=False)
+    assert not gp.report_.converged
+    assert "NO" in str(gp.report_)
+    assert gp.report_.residuals.max() > 1e-12
+    with pytest.raises(lkgp.ConvergenceError, match="did not converge"):
+        LKGP(solver=loose, strict=True).fit([X, T], Y, optimize=False)
+    with pytest.warns(lkgp.ConvergenceWarning, match="hyperparameters did not converge"):
+        LKGP(optimizer=LBFGS(max_steps=1)).fit([X, T], Y)
+
+
+def test_ctrl_c_keeps_the_best_so_far():
+    X, T, Y, _ = curves()
+
+    def press(step, value):
+        if step == 6:
+            raise KeyboardInterrupt
+
+    for solver in ("auto", Iterative(ConjugateGradients(1e-3))):
+        with pytest.warns(lkgp.ConvergenceWarning, match="interrupted"):
+            gp = LKGP(progress=press, solver=solver).fit([X, T], Y)
+        assert np.isfinite(gp.predict()[0]).all()
+        if solver == "auto":
+            start = LKGP().fit([X, T], Y, optimize=False)
+            assert gp.log_marginal_likelihood() > start.log_marginal_likelihood()
+
+
+def test_a_step_into_nonsense_is_backed_out(monkeypatch):
+    """A likelihood that fails beyond some noise: both optimisers come back and end at finite parameters."""
+    fit_module = sys.modules["lkgp.fit"]  # `lkgp.fit` itself is the function
+    X, T, Y, _ = curves()
+    exact = fit_module.exact_mll
+
+    def fragile(model, *rest):
+        if model.noise_variance().item() < 0.01:
+            raise torch.linalg.LinAlgError("not positive definite")
+        return exact(model, *rest)
+
+    monkeypatch.setattr(fit_module, "exact_mll", fragile)
+    for optimizer in (LBFGS(), Adam(max_steps=80)):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", lkgp.ConvergenceWarning)
+            gp = LKGP(optimizer=optimizer).fit([X, T], Y)
+        assert gp.model_.noise_variance().item() >= 0.01
+        assert gp.model_.noise_variance().item() < 0.05
+        assert np.isfinite(gp.predict()[1]).all()
+
+
+def test_a_large_fit_starts_on_some_of_the_curves_and_says_so(monkeypatch):
+    fit_module = sys.modules["lkgp.fit"]
+    monkeypatch.setattr(fit_module, "COARSE_OBSERVATIONS", 150)
+    X, T, Y, _ = curves(rows=80, noise=0.05)
+    gp = LKGP().fit([X, T], Y)
+    assert any("started from the optimum on" in note for note in gp.report_.notes)
+    assert gp.report_.converged
+    monkeypatch.setattr(fit_module, "COARSE_OBSERVATIONS", 10**6)
+    assert gp.log_marginal_likelihood() == pytest.approx(LKGP().fit([X, T], Y).log_marginal_likelihood(), abs=1.0)
+
+
+def test_the_report_is_plain_data(fitted):
+    assert json.loads(json.dumps(fitted.report_.to_dict()))["converged"] is True
+    words = str(fitted.report_)
+    for expected in ("missing", "direct", "residual", "exact", "seconds"):
+        assert expected in words
