@@ -14,7 +14,7 @@ from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.priors import GammaPrior, LogNormalPrior, NormalPrior
 
 import lkgp
-from lkgp import LBFGS, LKGP, Adam, ConjugateGradients, Direct, InputError, Iterative
+from lkgp import LBFGS, LKGP, Adam, ConjugateGradients, Direct, InputError, Iterative, LatentKroneckerGP
 from oracle import Oracle, squared_exponential
 
 
@@ -423,6 +423,24 @@ def test_a_large_fit_starts_on_some_of_the_curves_and_says_so(monkeypatch):
     assert gp.report_.converged
     monkeypatch.setattr(fit_module, "COARSE_OBSERVATIONS", 10**6)
     assert gp.log_marginal_likelihood() == pytest.approx(LKGP().fit([X, T], Y).log_marginal_likelihood(), abs=1.0)
+
+
+def test_a_spectrum_that_outgrows_the_factorisation_is_followed_iteratively():
+    """A start that reduces to few unknowns, and data that want a short length scale along the reduced axis."""
+    rng = np.random.default_rng(0)
+    X, T = np.arange(6.0), np.linspace(0, 1, 30)
+    Y = np.sin(9 * T) * rng.normal(size=(6, 1)) + 0.01 * rng.normal(size=(6, 30))
+    Y[rng.random(Y.shape) < 0.2] = np.nan
+    over_time = RBFKernel()
+    over_time.lengthscale = 1.0
+    model = LatentKroneckerGP([ScaleKernel(RBFKernel()), over_time], noise=0.5).double()
+    data = lkgp.from_array([X, T], Y)
+    start = lkgp.plan(model, data, "auto").size
+    result = lkgp.fit(model, data, method=Direct(max_size=start + 3))
+    assert any("went on iteratively" in note for note in result.notes)
+    assert "iterative" in result.plan.why
+    assert isinstance(result.plan.method, Iterative)
+    assert result.model.kernels[1].lengthscale.item() < 0.5
 
 
 def test_the_report_is_plain_data(fitted):

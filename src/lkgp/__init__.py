@@ -2,6 +2,8 @@
 
 import logging
 
+from lkgp import metrics
+
 # The class that most people use
 from lkgp.errors import ConvergenceError, ConvergenceWarning, FileError, InputError, NotFittedError
 
@@ -61,6 +63,7 @@ __all__ = [
     "fit",
     "from_array",
     "from_table",
+    "metrics",
     "plan",
     "solve",
 ]

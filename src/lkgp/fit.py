@@ -15,7 +15,7 @@ from torch import Tensor
 
 from lkgp.direct import TooLargeError
 from lkgp.grid import PartialGrid
-from lkgp.methods import Direct, Iterative, Plan, plan, reduction_axis
+from lkgp.methods import Direct, Iterative, Plan, for_fitting, plan, reduction_axis
 from lkgp.mll import Probes, exact_mll, stochastic_mll
 from lkgp.model import LatentKroneckerGP
 from lkgp.readers import Observations
@@ -102,7 +102,7 @@ class _Objective:
         self.products = 0
         self.best_value, self.best = math.inf, self.get()
         self.warm_start: Tensor | None = None
-        self.too_large = ""
+        self.too_large, self.too_large_at = "", -math.inf
         self.probes = Probes.draw(data, chosen.method.num_probes, seed) if isinstance(chosen.method, Iterative) else None
 
     def get(self) -> np.ndarray:
@@ -127,7 +127,7 @@ class _Objective:
         except (torch.linalg.LinAlgError, TooLargeError) as error:
             log.info("the likelihood could not be computed after %d evaluations: %s", len(self.history), error)
             if isinstance(error, TooLargeError):
-                self.too_large = str(error)
+                self.too_large, self.too_large_at = str(error), len(self.history)
             return math.nan, np.full_like(self.best, math.nan)
         gradient = np.concatenate(
             [(torch.zeros_like(p) if p.grad is None else p.grad).double().cpu().numpy().ravel() for p in self.parameters]
@@ -139,6 +139,10 @@ class _Objective:
         if np.isfinite(gradient).all() and objective < self.best_value:
             self.best_value, self.best = objective, self.get()
         return objective, gradient
+
+    def ended_at_the_limit(self) -> bool:
+        """Whether the last evaluations ran into systems that are too large, so that the best point may be no optimum."""
+        return len(self.history) - self.too_large_at < 8
 
     def _likelihood(self, value: bool) -> Tensor:
         if isinstance(self.plan.method, Direct):
@@ -167,8 +171,7 @@ def fit(
     began = time.perf_counter()
     model = copy.deepcopy(model)
     chosen = plan(model, data, method, max_memory)
-    if isinstance(chosen.method, Direct):
-        chosen = replace(chosen, method=replace(chosen.method, tolerance=chosen.method.fit_tolerance))
+    chosen = replace(chosen, method=for_fitting(chosen.method))
     notes: list[str] = []
     if not any(p.requires_grad for p in model.parameters()):
         return FitResult(model, chosen, LBFGS(), [], 0, True, "no hyperparameter is free", 0.0)
@@ -182,11 +185,11 @@ def fit(
             converged, reason = _minimise(objective, picked)
     except KeyboardInterrupt:
         interrupted = True
-    if objective.too_large and not converged and not interrupted:
+    if objective.ended_at_the_limit() and not interrupted:
         # The likelihood wants a longer spectrum than a factorisation can afford: go on iteratively from the best point.
         objective.set(objective.best)
         notes.append(f"{objective.too_large}; went on iteratively")
-        chosen = Plan(Iterative(), f"iterative: {objective.too_large}")
+        chosen = Plan(for_fitting(Iterative()), f"iterative: {objective.too_large}")
         history, picked = objective.history, Adam()
         objective = _Objective(model, data, chosen, seed, progress)
         try:

@@ -1,6 +1,6 @@
 """The two ways of inference, as records of their settings, and the choice between them."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, is_dataclass, replace
 from typing import Literal
 
 import torch
@@ -37,6 +37,7 @@ class Iterative:
 
     solver: for all linear systems
     preconditioner: for all linear systems and for the log-determinant; None for none
+    fit_rtol: relative residual that is enough while the hyperparameters are sought
     num_probes: random vectors of the stochastic trace and log-determinant
     gradient: "pathwise" solves for draws of the data and needs no solves of its own for samples; "probes" solves for plain probes
     num_samples: posterior samples behind the variance
@@ -45,13 +46,17 @@ class Iterative:
 
     solver: Solver = field(default_factory=ConjugateGradients)
     preconditioner: PreconditionerSettings | None = field(default_factory=PivotedCholesky)
+    fit_rtol: float = 1e-3
     num_probes: int = 16
     gradient: Literal["pathwise", "probes"] = "pathwise"
     num_samples: int = 64
     lanczos_steps: int = 64
 
     def __post_init__(self) -> None:
-        check_settings(self, num_probes=self.num_probes, num_samples=self.num_samples, lanczos_steps=self.lanczos_steps)
+        counts = {"num_probes": self.num_probes, "num_samples": self.num_samples, "lanczos_steps": self.lanczos_steps}
+        check_settings(self, fit_rtol=self.fit_rtol, **counts)
+        if self.gradient not in ("pathwise", "probes"):
+            raise InputError(f"Iterative: gradient must be 'pathwise' or 'probes', not {self.gradient!r}.")
 
 
 Method = Direct | Iterative
@@ -60,6 +65,15 @@ Method = Direct | Iterative
 LONGEST_SPECTRUM = 3000
 # Arrays of m x m that a factorisation with its gradient holds at once.
 DIRECT_ARRAYS = 6
+
+
+def for_fitting(method: Method) -> Method:
+    """The same method with the looser tolerance that is enough while the hyperparameters are sought."""
+    if isinstance(method, Direct):
+        return replace(method, tolerance=max(method.tolerance, method.fit_tolerance))
+    if not is_dataclass(method.solver):  # a solver of the caller's own
+        return method
+    return replace(method, solver=replace(method.solver, rtol=max(method.solver.rtol, method.fit_rtol)))
 
 
 @dataclass(frozen=True)

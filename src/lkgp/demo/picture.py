@@ -18,7 +18,7 @@ def draw(forecast: Forecast, path: str | Path) -> None:
     grid = figure.add_gridspec(2, 6)
     chosen = choose(forecast)
     for place, network in enumerate(chosen):
-        curve(figure.add_subplot(grid[place // 4, place % 4]), forecast, network, legend=place == 0)
+        curve(figure.add_subplot(grid[place // 4, place % 4]), forecast, network, legend=place == 0, first_column=place % 4 == 0)
     finals(figure.add_subplot(grid[0, 4:]), forecast)
     calibration(figure.add_subplot(grid[1, 4:]), forecast)
     cuts = int(np.isnan(forecast.seen).any(axis=1).sum())
@@ -38,7 +38,7 @@ def choose(forecast: Forecast) -> list[int]:
     return [int(i) for i in order[np.linspace(0, len(order) - 1, 8).round().astype(int)]]
 
 
-def curve(axes: Axes, forecast: Forecast, network: int, legend: bool) -> None:
+def curve(axes: Axes, forecast: Forecast, network: int, legend: bool, first_column: bool) -> None:
     """One curve: what was seen, what was withheld, and the forecast with its 50, 80 and 95 % bands."""
     x, mean, std = forecast.epochs, forecast.mean[network], forecast.std[network]
     unseen = np.isnan(forecast.seen[network])
@@ -53,12 +53,13 @@ def curve(axes: Axes, forecast: Forecast, network: int, legend: bool) -> None:
     )
     axes.plot(x[~unseen], forecast.seen[network, ~unseen], "o-", markersize=2.6, color=PAST, linewidth=1.2, label="seen")
     axes.set_ylim(-0.02, 1.04)
-    axes.set_title(f"network {network}, stopped after epoch {first}", fontsize=9)
+    axes.set_title(f"network {network}, cut after {first}", fontsize=9)
     axes.set_xlabel("epoch")
-    axes.set_ylabel("validation accuracy")
+    if first_column:
+        axes.set_ylabel("validation accuracy")
     axes.grid(alpha=0.2)
     if legend:
-        axes.legend(frameon=False, fontsize=7.5, loc="upper right")
+        axes.legend(frameon=False, fontsize=7.5, loc="upper left")
 
 
 def finals(axes: Axes, forecast: Forecast) -> None:
