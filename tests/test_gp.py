@@ -246,6 +246,30 @@ def test_update_takes_in_more_cells(solver):
         assert gp.log_marginal_likelihood() > found
 
 
+def test_update_with_known_noise_is_the_oracle_of_all_cells():
+    """Noise known for each cell: that of new cells is asked for where it is not known."""
+    rng = np.random.default_rng(0)
+    X, T = np.arange(5.0), np.arange(4.0)
+    Y, V = rng.normal(size=(5, 4)), rng.uniform(0.1, 0.4, (5, 4))
+    first = Y.copy()
+    first[rng.random(Y.shape) < 0.5] = np.nan
+    seen = np.isfinite(first)
+    gp = LKGP([RBFKernel(), RBFKernel()], mean=0.0, standardize=False)
+    gp.fit([X, T], first, noise_variance=np.where(seen, V, np.nan), optimize=False)
+    with pytest.raises(InputError, match="noise variance"):
+        gp.update(Y)
+    gp.update(Y, noise_variance=np.where(seen, np.nan, V))
+    lengthscale = RBFKernel().lengthscale.item()
+    oracle = Oracle([lambda a, b: squared_exponential(a, b, lengthscale)] * 2, [X[:, None], T[:, None]], Y, V)
+    mean, std = gp.predict()
+    np.testing.assert_allclose(mean, oracle.mean_at([X[:, None], T[:, None]]), atol=1e-6)
+    np.testing.assert_allclose(std**2, oracle.variance_at([X[:, None], T[:, None]]), atol=1e-6)
+    np.testing.assert_allclose(gp.predict(observation_noise=True)[1] ** 2 - std**2, V, atol=1e-9)
+    learned = LKGP().fit([X, T], first, optimize=False)
+    with pytest.raises(InputError, match="call fit instead"):
+        learned.update(Y, noise_variance=0.1)
+
+
 # What bad input gets
 
 

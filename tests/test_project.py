@@ -86,12 +86,15 @@ def test_every_public_name_is_documented():
         assert f"`{name}" in page, f"docs/api.md does not name {name}"
 
 
-def test_the_benchmarks_run():
+def test_the_benchmarks_run(capfd):
     products = load_script(ROOT / "benchmarks" / "products.py")
     products.compare((12, 10), 3, torch.float32, repeats=1)
     products.compare((5, 4, 3), 2, torch.float64, repeats=1)
     memory = load_script(ROOT / "benchmarks" / "memory.py")
     memory.measure(20, 2)
+    lines = capfd.readouterr().out.splitlines()
+    assert [float(re.search(r"ratio ([\d.]+)", line).group(1)) > 0 for line in lines[:2]] == [True, True]
+    assert "arrays of the grid's size a column" in lines[2]
 
 
 def test_learning_curves_benchmark_reads_the_published_split(data_folder, monkeypatch):

@@ -25,9 +25,9 @@ from lkgp.posterior import Posterior, condition
 from lkgp.readers import (
     ArrayKind,
     Observations,
+    add_cells,
     as_real_tensor,
     check_factors,
-    check_finite_or_missing,
     from_array,
     from_table,
     known_noise,
@@ -136,37 +136,10 @@ class LKGP:
         noise_variance: of the new cells, where the noise of the first ones was given, too
         refit: also seek the hyperparameters again, from where they are
         """
-        self._fitted()
+        posterior = self._fitted()
         old = self.observations_
-        values = as_real_tensor(Y, "the array of values").to(old.values)
-        if tuple(values.shape) != old.grid.shape:
-            raise InputError(f"the new values have shape {tuple(values.shape)}, but the grid is {old.grid.shape}; they must agree.")
-        check_finite_or_missing(values, "the array of new values")
-        before = old.grid.scatter(old.values, fill=torch.nan).view(old.grid.shape)
-        clash = torch.nonzero(old.grid.observed & ~torch.isnan(values) & (values != before))
-        if len(clash):
-            where = tuple(clash[0].tolist())
-            raise InputError(
-                f"the cell {where} was observed before as {float(before[where]):g} and is now {float(values[where]):g}; "
-                "to change a value, call fit with the whole array."
-            )
-        new = ~torch.isnan(values) & ~old.grid.observed
-        grid = PartialGrid(old.grid.coords, old.grid.observed | new)
-        counts = torch.where(new, 1.0, old.grid.scatter(old.counts, fill=1.0).view(grid.shape))
-        noise, everywhere = None, self._noise_everywhere
-        if old.noise_variance is not None:
-            known = old.grid.scatter(old.noise_variance, fill=torch.nan).view(grid.shape)
-            given = everywhere if noise_variance is None else known_noise(noise_variance, values, new)
-            if given is None and bool(new.any()):
-                raise InputError("the noise of the first values was given, so give noise_variance for the new ones, too.")
-            everywhere = known if given is None else torch.where(new, given, known if everywhere is None else everywhere)
-            noise = grid.gather(known_noise(torch.where(old.grid.observed, known, everywhere), values, grid.observed).flatten())
-        elif noise_variance is not None:
-            raise InputError("the noise was learned from the first values, so it cannot be given for new ones; call fit instead.")
-        merged = torch.where(new, values, before).flatten()
-        observations = Observations(grid, grid.gather(merged), grid.gather(counts.flatten()), noise)
-        weights = self._posterior.weights if self._posterior is not None else None
-        start = None if weights is None else grid.gather(old.grid.scatter(weights))
+        observations, everywhere = add_cells(old, Y, noise_variance, self._noise_everywhere)
+        start = observations.grid.gather(old.grid.scatter(posterior.weights))
         return self._finish(observations, self._kind, everywhere, refit, self.model_, start)
 
     def _fit(self, observations: Observations, kind: ArrayKind, noise_everywhere: Tensor | None, optimize: bool) -> "LKGP":

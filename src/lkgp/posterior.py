@@ -26,6 +26,8 @@ from lkgp.solvers.base import column_norms, scaled_residual
 
 # Bytes of right-hand sides that are solved for at once, where the caller sets no limit.
 COLUMN_BYTES = 2e9
+# Sets of draws with other seeds than the model's own that are kept for when they are asked again.
+KEPT_DRAWS = 4
 # Arrays of the size of the right-hand sides that a solve holds at once.
 SOLVE_ARRAYS = 6
 
@@ -181,6 +183,9 @@ class Posterior:
     def draws(self, num: int, seed: int) -> PosteriorDraws:
         """`num` joint draws; asked again with the same numbers, the same ones."""
         if (num, seed) not in self.kept_draws:
+            others = [key for key in self.kept_draws if key[1] != self.seed]
+            if len(others) >= KEPT_DRAWS:  # the oldest makes room; those behind the variance have the model's own seed
+                del self.kept_draws[others[0]]
             self.kept_draws[num, seed] = PosteriorDraws(self, num, seed)
         return self.kept_draws[num, seed]
 

@@ -176,3 +176,39 @@ def from_table(
 
     noise = None if noise_variance is None else summed(known_noise(noise_variance, rows, present)) / counts.square()
     return Observations(PartialGrid(tuple(points), observed), summed(rows) / counts, counts, noise)
+
+
+def add_cells(old: Observations, values: Any, noise_variance: Any, noise_everywhere: Tensor | None) -> tuple[Observations, Tensor | None]:
+    """The observations with more cells of the same grid.
+
+    values: (n_1, ..., n_d), NaN where there is nothing new; cells that were observed before may be repeated
+    noise_variance: of the new cells, where the noise of the old ones is known, too
+    noise_everywhere: known noise of all cells, (n_1, ..., n_d), where it was given; returned with that of the new cells in it
+    """
+    shape, seen = old.grid.shape, old.grid.observed
+    cells = as_real_tensor(values, "the array of new values").to(old.values)
+    if tuple(cells.shape) != shape:
+        raise InputError(f"the new values have shape {tuple(cells.shape)}, but the grid is {shape}; they must agree.")
+    check_finite_or_missing(cells, "the array of new values")
+    before = old.grid.scatter(old.values, fill=torch.nan).view(shape)
+    clash = torch.nonzero(seen & ~torch.isnan(cells) & (cells != before))
+    if len(clash):
+        where = tuple(clash[0].tolist())
+        raise InputError(
+            f"the cell {where} was observed before as {float(before[where]):g} and is now {float(cells[where]):g}; "
+            "to change a value, call fit with the whole array."
+        )
+    new = ~torch.isnan(cells) & ~seen
+    grid = PartialGrid(old.grid.coords, seen | new)
+    counts = grid.gather(old.grid.scatter(old.counts, fill=1.0))
+    merged = grid.gather(torch.where(new, cells, before).flatten())
+    if old.noise_variance is None:
+        if noise_variance is not None:
+            raise InputError("the noise was learned from the first values, so it cannot be given for new ones; call fit instead.")
+        return Observations(grid, merged, counts), None
+    given = noise_everywhere if noise_variance is None else known_noise(noise_variance, cells, new)
+    if given is None:
+        raise InputError("the noise of the first values was given, so give noise_variance for the new ones, too.")
+    known = torch.where(seen, old.grid.scatter(old.noise_variance, fill=torch.nan).view(shape), given.to(cells))
+    noise = grid.gather(known_noise(known, cells, grid.observed).flatten())
+    return Observations(grid, merged, counts, noise), known
