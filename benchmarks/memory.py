@@ -26,7 +26,7 @@ def measure(size: int, columns: int) -> None:
     # A first small product brings in the libraries' own work space; the right-hand side counts as one of the arrays.
     _ = operator @ torch.ones(grid.num_observed, 1, dtype=torch.float64)
     one = size * size * columns * 8
-    # Free the pages of that product: what is resident now is what the solve finds.
+    # What is resident now was there before the solve.
     with open("/proc/self/statm") as file:
         before = int(file.read().split()[1]) * resource.getpagesize()
     rhs = torch.randn(grid.num_observed, columns, dtype=torch.float64, generator=generator)

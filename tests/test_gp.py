@@ -223,8 +223,6 @@ def test_update_takes_in_more_cells(solver):
     kept = ~np.isnan(Y)
     more[kept] = Y[kept]
     only_new = np.where(kept, np.nan, more)
-    same_units = LKGP(noise=0.01, standardize=False)
-    same_units.kernels = gp.model_.kernels
     before = gp.log_marginal_likelihood()
     gp.update(only_new)
     assert gp.grid_.num_observed == np.isfinite(more).sum()

@@ -23,6 +23,7 @@ from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.means import ConstantMean
 from torch import Tensor, nn
 
+from lkgp.direct import FactorBasis
 from lkgp.errors import InputError
 from lkgp.grid import PartialGrid
 from lkgp.operators import CrossKronecker, Factor, LatentKronecker, LazyFactor, LowRankFactor, ToeplitzFactor
@@ -87,9 +88,8 @@ class LatentKroneckerGP(nn.Module):
         matrix = evaluate(kernel, coords)
         if structure == "dense":
             return matrix
-        values, vectors = torch.linalg.eigh(matrix)
-        keep = values > torch.finfo(values.dtype).eps * len(values) * values[-1]
-        return LowRankFactor(vectors[:, keep] * values[keep].sqrt())
+        basis = FactorBasis.of(matrix)
+        return LowRankFactor((basis.vectors * basis.values.sqrt()).to(matrix.dtype))
 
     def cross_factor(self, k: int, points: Tensor, coords: Tensor) -> Tensor:
         """Covariances of other `points` (n'_k, d_k) with the points `coords` (n_k, d_k) of factor k, (n'_k, n_k)."""
