@@ -8,12 +8,12 @@ from lkgp import metrics
 from lkgp.errors import ConvergenceError, ConvergenceWarning, FileError, InputError, NotFittedError
 
 # The functional core
-from lkgp.fit import LBFGS, Adam, FitResult, fit
+from lkgp.fit import BFGS, LBFGS, Adam, FitResult, fit
 from lkgp.gp import LKGP
 from lkgp.grid import PartialGrid
 
 # How inference is done
-from lkgp.methods import Direct, Iterative, Plan, plan
+from lkgp.methods import Direct, Iterative, Plan, Spectral, plan
 from lkgp.model import LatentKroneckerGP
 from lkgp.posterior import Posterior, condition
 from lkgp.preconditioners import KroneckerEigenbasis, LeadingModes, Nystrom, PivotedCholesky
@@ -32,6 +32,7 @@ from lkgp.solvers import (
 __version__ = "0.1.0"
 
 __all__ = [
+    "BFGS",
     "LBFGS",
     "LKGP",
     "Adam",
@@ -58,6 +59,7 @@ __all__ = [
     "Reason",
     "Report",
     "Solution",
+    "Spectral",
     "StochasticGradientDescent",
     "condition",
     "fit",

@@ -9,7 +9,6 @@ Q = diag(Q_i), R the R_i stacked, and (x) meaning block (i, j) is K_S[i, j] R_i 
 Nothing is lost: if T has full rank this is A itself in another basis, and if its rank is low m is far smaller than n.
 """
 
-from dataclasses import dataclass
 from math import prod
 
 import torch
@@ -17,38 +16,11 @@ from torch import Tensor
 
 from lkgp.grid import PartialGrid
 from lkgp.operators import Factor, factor_dense
+from lkgp.spectrum import FactorBasis
 
 
 class TooLargeError(RuntimeError):
     """The reduced system has more unknowns than were allowed."""
-
-
-@dataclass(frozen=True, eq=False)
-class FactorBasis:
-    """K_T = U U^T up to its numerical rank.
-
-    vectors: (q, r) orthonormal; values: (r,), positive
-    """
-
-    vectors: Tensor
-    values: Tensor
-
-    @classmethod
-    def of(cls, matrix: Tensor, largest_tail: float = 0.0) -> "FactorBasis":
-        """Keep the eigenpairs of `matrix` (q, q) that stand out of rounding, less those whose sum is below `largest_tail`."""
-        values, vectors = torch.linalg.eigh(matrix.double())
-        tail = values.clamp(min=0).cumsum(0)  # ascending: tail[l] is the sum of the l + 1 smallest
-        keep = (values > torch.finfo(values.dtype).eps * len(values) * values[-1]) & (tail > largest_tail)
-        keep[-1] = True
-        return cls(vectors[:, keep], values[keep])
-
-    @property
-    def rank(self) -> int:
-        return len(self.values)
-
-    def coefficients(self, cross: Tensor) -> Tensor:
-        """c with c c'^T = K_T between points, from their covariances with the points of T, (q', q) -> (q', r)."""
-        return (cross @ self.vectors) / self.values.sqrt()
 
 
 def fibres(grid: PartialGrid, axis: int) -> tuple[Tensor, Tensor]:
@@ -131,8 +103,7 @@ class ReducedSystem:
         counts = torch.bincount(self.label)
         order = torch.argsort(self.label, stable=True)
         starts = counts.cumsum(0) - counts
-        root = self.basis.vectors * self.basis.values.sqrt()
-        whitened = root[self.position] / self.noise.sqrt()[:, None]
+        whitened = self.basis.root[self.position] / self.noise.sqrt()[:, None]
         reduced, rows, segment = [], [], []
         for count in torch.unique(counts).tolist():
             which = torch.nonzero(counts == count).flatten()

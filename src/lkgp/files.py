@@ -23,7 +23,7 @@ from torch import Tensor
 
 from lkgp import methods, preconditioners, solvers
 from lkgp.errors import FileError, InputError
-from lkgp.fit import LBFGS, Adam
+from lkgp.fit import BFGS, LBFGS, Adam
 
 FORMAT, VERSION = "lkgp", 1
 
@@ -50,9 +50,11 @@ PRIORS: dict[type, tuple[str, ...]] = {
 }
 CONSTRAINTS = (constraints.Positive, constraints.GreaterThan, constraints.LessThan, constraints.Interval)
 SETTINGS = (
+    BFGS,
     LBFGS,
     Adam,
     methods.Direct,
+    methods.Spectral,
     methods.Iterative,
     methods.Plan,
     solvers.ConjugateGradients,

@@ -1,35 +1,37 @@
-"""Finding the hyperparameters: L-BFGS where the likelihood is exact, Adam where it is stochastic."""
+"""Finding the hyperparameters: from coarse to fine, by BFGS, L-BFGS or Adam."""
 
 import copy
-import logging
 import math
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
 import scipy.optimize
 import torch
-from torch import Tensor
 
-from lkgp.direct import TooLargeError
-from lkgp.grid import PartialGrid
-from lkgp.methods import Direct, Iterative, Plan, for_fitting, plan, reduction_axis
-from lkgp.mll import Probes, exact_mll, stochastic_mll
+from lkgp.coarse import coarse_levels
+from lkgp.methods import Direct, Plan, Spectral, for_fitting, plan
 from lkgp.model import LatentKroneckerGP
+from lkgp.objective import Objective, Progress
+from lkgp.quasi_newton import BFGS, maximise
 from lkgp.readers import Observations
 from lkgp.solvers.base import check_settings
 
-log = logging.getLogger("lkgp")
+# With more parameters than this, their curvature costs more solves than it saves.
+MOST_INFORMED = 100
+# What is enough of an improvement, by observation: with estimated gradients, and on data that are only a beginning.
+STOCHASTIC_IMPROVEMENT, COARSE_IMPROVEMENT = 1e-4, 1e-3
 
-# With twice as many observations as this, a fit begins on some of the points of one factor.
-COARSE_OBSERVATIONS = 3000
+# Gains below this, in all, are not worth a step, however few the observations.
+LEAST_NATS = 1e-3
+
+INTERRUPTED = "interrupted; the best parameters so far are kept"
 
 
 @dataclass(frozen=True)
 class LBFGS:
-    """Second order, for likelihoods whose value and gradient agree.
+    """Quasi-Newton steps, for likelihoods whose value and gradient agree.
 
     tolerance: stops when no entry of the gradient, by observation, is larger
     improvement: stops when a step improves the objective, by observation, by less
@@ -66,8 +68,7 @@ class Adam:
         )
 
 
-Optimizer = LBFGS | Adam
-Progress = Callable[[int, float], None]
+Optimizer = BFGS | LBFGS | Adam
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,68 +93,6 @@ class FitResult:
     notes: list[str] = field(default_factory=list)
 
 
-class _Objective:
-    """-(log likelihood + log prior) / n and its gradient as a function of the flat parameters; remembers the best."""
-
-    def __init__(self, model: LatentKroneckerGP, data: Observations, chosen: Plan, seed: int, progress: Progress | None) -> None:
-        self.model, self.data, self.plan, self.progress = model, data, chosen, progress
-        self.parameters = [p for p in model.parameters() if p.requires_grad]
-        self.history: list[float] = []
-        self.products = 0
-        self.best_value, self.best = math.inf, self.get()
-        self.warm_start: Tensor | None = None
-        self.too_large, self.too_large_at = "", -math.inf
-        self.probes = Probes.draw(data, chosen.method.num_probes, seed) if isinstance(chosen.method, Iterative) else None
-
-    def get(self) -> np.ndarray:
-        return np.concatenate([p.detach().double().cpu().numpy().ravel() for p in self.parameters])
-
-    def set(self, flat: np.ndarray) -> None:
-        start = 0
-        for p in self.parameters:
-            part = torch.as_tensor(flat[start : start + p.numel()], dtype=p.dtype, device=p.device)
-            p.data.copy_(part.view(p.shape))
-            start += p.numel()
-
-    def evaluate(self, value: bool = True) -> tuple[float, np.ndarray]:
-        """At the parameters as they are. A value that cannot be computed is NaN."""
-        for p in self.parameters:
-            p.grad = None
-        try:
-            with torch.enable_grad():
-                likelihood = self._likelihood(value)
-                loss = -(likelihood + self.model.log_prior()) / self.data.grid.num_observed
-                loss.backward()
-        except (torch.linalg.LinAlgError, TooLargeError) as error:
-            log.info("the likelihood could not be computed after %d evaluations: %s", len(self.history), error)
-            if isinstance(error, TooLargeError):
-                self.too_large, self.too_large_at = str(error), len(self.history)
-            return math.nan, np.full_like(self.best, math.nan)
-        gradient = np.concatenate(
-            [(torch.zeros_like(p) if p.grad is None else p.grad).double().cpu().numpy().ravel() for p in self.parameters]
-        )
-        objective = float(loss.detach())
-        self.history.append(-objective)
-        if self.progress is not None:
-            self.progress(len(self.history), -objective)
-        if np.isfinite(gradient).all() and objective < self.best_value:
-            self.best_value, self.best = objective, self.get()
-        return objective, gradient
-
-    def ended_at_the_limit(self) -> bool:
-        """Whether the last evaluations ran into systems that are too large, so that the best point may be no optimum."""
-        return len(self.history) - self.too_large_at < 8
-
-    def _likelihood(self, value: bool) -> Tensor:
-        if isinstance(self.plan.method, Direct):
-            return exact_mll(self.model, self.data, self.plan.method, self.plan.axis)
-        assert self.probes is not None
-        estimate = stochastic_mll(self.model, self.data, self.plan.method, self.probes, x0=self.warm_start, value=value)
-        self.warm_start = estimate.solution.values
-        self.products += estimate.solution.products
-        return estimate.objective
-
-
 def fit(
     model: LatentKroneckerGP,
     data: Observations,
@@ -170,54 +109,77 @@ def fit(
     """
     began = time.perf_counter()
     model = copy.deepcopy(model)
+    notes: list[str] = []
+    num_free = sum(p.numel() for p in model.parameters() if p.requires_grad)
+    if not num_free:
+        chosen = plan(model, data, method, max_memory)
+        return FitResult(model, chosen, BFGS(), [], 0, True, "no hyperparameter is free", 0.0)
+    interrupted = _coarse_start(model, data, seed, progress, notes, max_memory)
     chosen = plan(model, data, method, max_memory)
     chosen = replace(chosen, method=for_fitting(chosen.method))
-    notes: list[str] = []
-    if not any(p.requires_grad for p in model.parameters()):
-        return FitResult(model, chosen, LBFGS(), [], 0, True, "no hyperparameter is free", 0.0)
-    interrupted = _coarse_start(model, data, chosen, seed, progress, notes)
-    objective = _Objective(model, data, chosen, seed, progress)
-    default: Optimizer = LBFGS() if isinstance(chosen.method, Direct) else Adam()
-    picked = default if optimizer == "auto" else optimizer
-    converged, reason = False, "interrupted; the best parameters so far are kept"
-    try:
-        if not interrupted:
-            converged, reason = _minimise(objective, picked)
-    except KeyboardInterrupt:
-        interrupted = True
-    if objective.ended_at_the_limit() and not interrupted:
-        # The likelihood wants a longer spectrum than a factorisation can afford: go on iteratively from the best point.
-        objective.set(objective.best)
-        notes.append(f"{objective.too_large}; went on iteratively")
-        chosen = Plan(for_fitting(Iterative()), f"iterative: {objective.too_large}")
-        history, picked = objective.history, Adam()
-        objective = _Objective(model, data, chosen, seed, progress)
-        try:
-            converged, reason = _minimise(objective, picked)
-        except KeyboardInterrupt:
-            reason = "interrupted; the best parameters so far are kept"
+    picked = _default_optimizer(chosen, num_free) if optimizer == "auto" else optimizer
+    objective = Objective(model, data, chosen, seed, progress)
+    converged, reason = (False, INTERRUPTED) if interrupted else _maximise(objective, picked)
+    if objective.ended_at_the_limit() and reason != INTERRUPTED:
+        # The likelihood wants a longer spectrum than a factorisation can afford: go on in the eigenbasis from the best point.
+        notes.append(f"{objective.too_large}; went on in the eigenbasis")
+        chosen = Plan(for_fitting(Spectral()), f"spectral: {objective.too_large}")
+        history, picked = objective.history, _default_optimizer(chosen, num_free)
+        objective = Objective(model, data, chosen, seed, progress)
+        converged, reason = _maximise(objective, picked)
         objective.history[:0] = history
-    objective.set(objective.best)
     for p in objective.parameters:
         p.grad = None
     seconds = time.perf_counter() - began
     return FitResult(model, chosen, picked, objective.history, objective.products, converged, reason, seconds, notes)
 
 
-def _minimise(objective: _Objective, optimizer: Optimizer) -> tuple[bool, str]:
-    return _lbfgs(objective, optimizer) if isinstance(optimizer, LBFGS) else _adam(objective, optimizer)
+def _default_optimizer(chosen: Plan, num_free: int) -> Optimizer:
+    if num_free <= MOST_INFORMED:
+        return BFGS() if isinstance(chosen.method, Direct) else BFGS(improvement=STOCHASTIC_IMPROVEMENT)
+    return LBFGS() if isinstance(chosen.method, Direct) else Adam()
 
 
-def _lbfgs(objective: _Objective, settings: LBFGS) -> tuple[bool, str]:
+def _maximise(objective: Objective, optimizer: Optimizer) -> tuple[bool, str]:
+    """Leaves the model at the best parameters. Returns whether that converged, and why it stopped."""
+    if isinstance(optimizer, BFGS):
+        return _bfgs(objective, optimizer)
+    try:
+        converged, reason = _lbfgs(objective, optimizer) if isinstance(optimizer, LBFGS) else _adam(objective, optimizer)
+    except KeyboardInterrupt:
+        converged, reason = False, INTERRUPTED
+    objective.set(objective.best)
+    return converged, reason
+
+
+def _bfgs(objective: Objective, settings: BFGS) -> tuple[bool, str]:
+    exact = isinstance(objective.plan.method, Direct)
+    free = len(objective.best)
+    enough = max(settings.improvement * objective.num_observed, LEAST_NATS if exact else settings.nats * free)
+    if isinstance(objective.plan.method, Spectral):
+        # The error of a gradient from s probes is worth P / (2 s) nats: let that be a tenth of what is enough.
+        objective.draw_probes(min(objective.plan.method.num_probes, max(2, math.ceil(5 * free / enough))))
+    accepted = [objective.get()]
+    try:
+        converged, reason = maximise(lambda flat, gain: objective.at(flat, exact, gain), accepted, settings.max_steps, enough)
+    except KeyboardInterrupt:
+        converged, reason = False, INTERRUPTED
+    objective.set(accepted[-1])
+    return converged, reason
+
+
+def _lbfgs(objective: Objective, settings: LBFGS) -> tuple[bool, str]:
+    n = objective.num_observed
+
     def function(flat: np.ndarray) -> tuple[float, np.ndarray]:
-        objective.set(flat)
-        value, gradient = objective.evaluate()
-        if np.isfinite(value) and np.isfinite(gradient).all():
-            return value, gradient
+        here = objective.at(flat)
+        if math.isfinite(here.value) and np.isfinite(here.gradient).all():
+            return -here.value / n, -here.gradient / n
         if not math.isfinite(objective.best_value) and not objective.too_large:
             raise torch.linalg.LinAlgError("the likelihood cannot be computed at the first hyperparameters")
         # A wall for the line search, which then steps back.
-        return objective.best_value + 10 * max(1.0, abs(objective.best_value)), np.zeros_like(flat)
+        best = -objective.best_value / n
+        return best + 10 * max(1.0, abs(best)), np.zeros_like(flat)
 
     options = {"maxiter": settings.max_steps, "gtol": settings.tolerance, "ftol": settings.improvement, "maxcor": 20}
     result = scipy.optimize.minimize(function, objective.get(), jac=True, method="L-BFGS-B", options=options)
@@ -230,13 +192,13 @@ def _lbfgs(objective: _Objective, settings: LBFGS) -> tuple[bool, str]:
     return small, f"no better point was found after {result.nit} steps"
 
 
-def _adam(objective: _Objective, settings: Adam) -> tuple[bool, str]:
-    adam = torch.optim.Adam(objective.parameters, lr=settings.learning_rate)
-    good = objective.get()
+def _adam(objective: Objective, settings: Adam) -> tuple[bool, str]:
+    adam = torch.optim.Adam(objective.parameters, lr=settings.learning_rate, maximize=True)
+    n, good = objective.num_observed, objective.get()
     for step in range(settings.max_steps):
         last = step == settings.max_steps - 1
-        _, gradient = objective.evaluate(value=last or step % settings.value_every == 0)
-        if not np.isfinite(gradient).all():
+        here = objective.evaluate(value=last or step % settings.value_every == 0)
+        if not np.isfinite(here.gradient).all():
             # Back out of the step that led here, and go on more carefully.
             objective.set(good)
             for group in adam.param_groups:
@@ -244,7 +206,7 @@ def _adam(objective: _Objective, settings: Adam) -> tuple[bool, str]:
             adam.state.clear()
             continue
         good = objective.get()
-        if np.abs(gradient).max() <= settings.tolerance:
+        if np.abs(here.gradient).max() / n <= settings.tolerance:
             objective.evaluate()
             return True, f"converged after {step + 1} steps"
         if not last:
@@ -253,44 +215,22 @@ def _adam(objective: _Objective, settings: Adam) -> tuple[bool, str]:
 
 
 def _coarse_start(
-    model: LatentKroneckerGP, data: Observations, chosen: Plan, seed: int, progress: Progress | None, notes: list[str]
+    model: LatentKroneckerGP, data: Observations, seed: int, progress: Progress | None, notes: list[str], max_memory: float | None
 ) -> bool:
-    """Move the hyperparameters of `model` to the optimum on some points of one factor. Returns whether Ctrl-C was pressed."""
-    if len(data.grid.shape) == 1:
-        return False
-    axis = chosen.axis if isinstance(chosen.method, Direct) else reduction_axis(model, data, Direct().fit_tolerance)[0]
-    # Thin the longest axis, other than the one that reduces.
-    thinned = max((k for k in range(len(data.grid.shape)) if k != axis), key=lambda k: data.grid.shape[k])
-    keep = int(COARSE_OBSERVATIONS / data.grid.num_observed * data.grid.shape[thinned])
-    if keep < 20 or keep > data.grid.shape[thinned] // 2:
-        return False
-    subset = thin(data, thinned, keep, seed)
-    small = plan(model, subset, Direct(max_size=subset.grid.num_observed, tolerance=Direct().fit_tolerance))
-    objective = _Objective(model, subset, small, seed, progress)
-    try:
-        _lbfgs(objective, LBFGS(max_steps=60, tolerance=1e-3, improvement=1e-4))
-        interrupted = False
-    except KeyboardInterrupt:
-        interrupted = True
-    except torch.linalg.LinAlgError:
-        return False
-    objective.set(objective.best)
-    notes.append(f"started from the optimum on {keep} of {data.grid.shape[thinned]} points of factor {thinned}")
-    return interrupted
-
-
-def thin(data: Observations, axis: int, keep: int, seed: int) -> Observations:
-    """The observations at `keep` random points of one factor, among the points that have any."""
-    grid = data.grid
-    others = [k for k in range(len(grid.shape)) if k != axis]
-    seen = torch.nonzero(grid.observed.sum(dim=others) > 0).flatten()
-    generator = torch.Generator().manual_seed(seed)
-    points = seen[torch.randperm(len(seen), generator=generator)[:keep].to(seen.device)].sort().values
-    coords = tuple(x[points] if k == axis else x for k, x in enumerate(grid.coords))
-    smaller = PartialGrid(coords, grid.observed.index_select(axis, points))
-
-    def pick(values: Tensor) -> Tensor:
-        return smaller.gather(grid.scatter(values).view(grid.shape).index_select(axis, points).flatten())
-
-    noise = None if data.noise_variance is None else pick(data.noise_variance)
-    return Observations(smaller, pick(data.values), pick(data.counts), noise)
+    """Move the hyperparameters of `model` to the optima on ever larger parts of the data. Returns whether Ctrl-C was pressed."""
+    sizes = []
+    for subset in coarse_levels(data, seed):
+        chosen = plan(model, subset, "auto", max_memory)
+        objective = Objective(model, subset, replace(chosen, method=for_fitting(chosen.method)), seed, progress)
+        start = objective.get()
+        try:
+            _, reason = _maximise(objective, replace(BFGS(), improvement=COARSE_IMPROVEMENT))
+        except np.linalg.LinAlgError:
+            objective.set(start)
+            break
+        if reason == INTERRUPTED:
+            return True
+        sizes.append(subset.grid.num_observed)
+    if sizes:
+        notes.append(f"started from the optimum on {', then '.join(str(size) for size in sizes)} of the observations")
+    return False

@@ -16,9 +16,9 @@ from torch import Tensor
 
 from lkgp import files
 from lkgp.errors import ConvergenceError, ConvergenceWarning, FileError, InputError, NotFittedError
-from lkgp.fit import LBFGS, Adam, FitResult, Optimizer, fit
+from lkgp.fit import BFGS, LBFGS, Adam, FitResult, Optimizer, fit
 from lkgp.grid import PartialGrid, as_factor_coords
-from lkgp.methods import Direct, Iterative, Method, plan
+from lkgp.methods import Direct, Iterative, Method, Spectral, plan
 from lkgp.mll import log_likelihood
 from lkgp.model import LatentKroneckerGP, check_kernel, default_kernels, is_discrete
 from lkgp.posterior import Posterior, condition
@@ -49,8 +49,8 @@ class LKGP:
     standardize: whether values and coordinates are scaled to variance one before the model sees them; "values" or "coordinates" for
         one of them only. Kernels and noise are in the scaled units, or in the caller's own with False. The coordinates of an
         IndexKernel are never scaled.
-    solver: "auto", or Direct(...), Iterative(...), or one of the linear solvers
-    optimizer: "auto", LBFGS(...) or Adam(...)
+    solver: "auto", or Direct(...), Spectral(...), Iterative(...), or one of the linear solvers
+    optimizer: "auto", BFGS(...), LBFGS(...) or Adam(...)
     dtype: of the computation; results have the dtype of the data
     device: of the computation; where the data are, by default
     seed: of everything random
@@ -82,12 +82,13 @@ class LKGP:
             raise InputError(f"standardize must be True, False, 'values' or 'coordinates', not {standardize!r}.")
         if dtype not in (torch.float32, torch.float64):
             raise InputError(f"dtype must be torch.float32 or torch.float64, not {dtype}.")
-        if solver != "auto" and not (isinstance(solver, (Direct, Iterative)) or hasattr(solver, "solve")):
+        if solver != "auto" and not (isinstance(solver, (Direct, Spectral, Iterative)) or hasattr(solver, "solve")):
             raise InputError(
-                f"solver must be 'auto', Direct(...), Iterative(...) or a linear solver such as ConjugateGradients(...), not {solver!r}."
+                "solver must be 'auto', Direct(...), Spectral(...), Iterative(...) or a linear solver such as ConjugateGradients(...), "
+                f"not {solver!r}."
             )
-        if optimizer != "auto" and not isinstance(optimizer, (LBFGS, Adam)):
-            raise InputError(f"optimizer must be 'auto', LBFGS(...) or Adam(...), not {optimizer!r}.")
+        if optimizer != "auto" and not isinstance(optimizer, (BFGS, LBFGS, Adam)):
+            raise InputError(f"optimizer must be 'auto', BFGS(...), LBFGS(...) or Adam(...), not {optimizer!r}.")
         self.kernels, self.mean, self.noise, self.standardize = kernels, mean, noise, standardize
         self.solver, self.optimizer, self.dtype, self.device = solver, optimizer, dtype, device
         self.seed, self.progress, self.max_memory, self.strict = seed, progress, max_memory, strict
@@ -258,7 +259,7 @@ class LKGP:
         posterior = self._fitted()
         # A density in other units: p(y) = p(z) / scale for each of the n values.
         jacobian = posterior.data.grid.num_observed * float(self._value_scaling.scale.log())
-        return float(log_likelihood(posterior.model, posterior.data, posterior.plan, self.seed)) - jacobian
+        return float(log_likelihood(posterior.model, posterior.data, posterior.plan, self.seed).objective) - jacobian
 
     # Keeping
 

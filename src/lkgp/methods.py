@@ -5,13 +5,15 @@ from typing import Literal
 
 import torch
 
-from lkgp.direct import FactorBasis, ReducedSystem, reduced_size
+from lkgp.direct import ReducedSystem, reduced_size
 from lkgp.errors import InputError
 from lkgp.model import LatentKroneckerGP, evaluate
 from lkgp.preconditioners import PivotedCholesky, PreconditionerSettings
 from lkgp.readers import Observations
 from lkgp.solvers import Cholesky, ConjugateGradients, Solver
 from lkgp.solvers.base import check_settings
+from lkgp.spectral import SpectralSystem
+from lkgp.spectrum import FactorBasis
 
 
 @dataclass(frozen=True)
@@ -23,7 +25,7 @@ class Direct:
     fit_tolerance: the same while the hyperparameters are sought
     """
 
-    max_size: int = 8000
+    max_size: int = 2500
     tolerance: float = 1e-10
     fit_tolerance: float = 1e-6
 
@@ -58,8 +60,59 @@ class Iterative:
         if self.gradient not in ("pathwise", "probes"):
             raise InputError(f"Iterative: gradient must be 'pathwise' or 'probes', not {self.gradient!r}.")
 
+    def loose(self, rtol: float) -> "Iterative":
+        """The same with a looser tolerance, unless the solver is the caller's own."""
+        return self if not is_dataclass(self.solver) else replace(self, solver=replace(self.solver, rtol=max(self.solver.rtol, rtol)))
 
-Method = Direct | Iterative
+
+@dataclass(frozen=True)
+class Spectral:
+    """Weights in the truncated eigenbasis of the factors, for large data; exact where no cell is missing and the noise is one number.
+
+    residual_rtol: relative residual of the solve for the mean
+    sample_rtol: relative residual of the solves for samples
+    rtol: error of solves for the likelihood, relative, in the norm of A
+    fit_rtol: the same while the hyperparameters are sought
+    tolerance: how much the log-likelihood, by observation, may change by what is left out of the spectra
+    fit_tolerance: the same while the hyperparameters are sought
+    max_block: modes in the dense block of the whitening, at the most
+    precision: of the products inside a solve, which is refined in float64 either way
+    num_probes: random vectors of the log-determinant and, at the most, of the gradient
+    num_samples: posterior samples behind the variance
+    lanczos_steps: of the log-determinant
+    """
+
+    residual_rtol: float = 1e-6
+    sample_rtol: float = 1e-2
+    rtol: float = 1e-5
+    fit_rtol: float = 2e-3
+    tolerance: float = 1e-5
+    fit_tolerance: float = 1e-4
+    max_block: int = 8000
+    precision: Literal["float32", "float64"] = "float32"
+    num_probes: int = 8
+    num_samples: int = 64
+    lanczos_steps: int = 50
+    max_iterations: int = 1000
+
+    def __post_init__(self) -> None:
+        names = (
+            "residual_rtol",
+            "rtol",
+            "fit_rtol",
+            "sample_rtol",
+            "tolerance",
+            "fit_tolerance",
+            "num_probes",
+            "num_samples",
+            "lanczos_steps",
+        )
+        check_settings(self, max_iterations=self.max_iterations, **{name: getattr(self, name) for name in names})
+        if self.precision not in ("float32", "float64"):
+            raise InputError(f"Spectral: precision must be 'float32' or 'float64', not {self.precision!r}.")
+
+
+Method = Direct | Spectral | Iterative
 
 # A factor longer than this is taken to have full rank, since its spectrum would cost more than it could save.
 LONGEST_SPECTRUM = 3000
@@ -71,9 +124,9 @@ def for_fitting(method: Method) -> Method:
     """The same method with the looser tolerance that is enough while the hyperparameters are sought."""
     if isinstance(method, Direct):
         return replace(method, tolerance=max(method.tolerance, method.fit_tolerance))
-    if not is_dataclass(method.solver):  # a solver of the caller's own
-        return method
-    return replace(method, solver=replace(method.solver, rtol=max(method.solver.rtol, method.fit_rtol)))
+    if isinstance(method, Spectral):
+        return replace(method, tolerance=max(method.tolerance, method.fit_tolerance), rtol=max(method.rtol, method.fit_rtol))
+    return method.loose(method.fit_rtol)
 
 
 @dataclass(frozen=True)
@@ -115,10 +168,12 @@ def plan(
     """Choose how to do inference, unless the caller has."""
     if isinstance(solver, Cholesky):
         solver = Direct(max_size=data.grid.num_observed)
-    elif not isinstance(solver, (Direct, Iterative, str)):
+    elif not isinstance(solver, (Direct, Spectral, Iterative, str)):
         solver = Iterative(solver=solver)
     if isinstance(solver, Iterative):
         return Plan(solver, "iterative, as asked")
+    if isinstance(solver, Spectral):
+        return Plan(solver, "spectral, as asked")
     asked = isinstance(solver, Direct)
     direct = solver if isinstance(solver, Direct) else Direct()
     axis, size = reduction_axis(model, data, direct.tolerance)
@@ -132,7 +187,7 @@ def plan(
         raise InputError(
             f"direct inference was asked for, but {words} ({gigabytes:.1f} GB), which is more than {limit}; raise it, or use solver='auto'."
         )
-    return Plan(Iterative(), f"iterative: {words}, too many for a factorisation")
+    return Plan(Spectral(), f"spectral: {words}, too many for a factorisation")
 
 
 def factorise(model: LatentKroneckerGP, data: Observations, method: Direct, axis: int) -> ReducedSystem:
@@ -141,3 +196,12 @@ def factorise(model: LatentKroneckerGP, data: Observations, method: Direct, axis
         factors = tuple(model.factor(k, x) for k, x in enumerate(data.grid.coords))
         noise = model.noise_diagonal(data).detach()
     return ReducedSystem(factors, noise, data.grid, axis, method.tolerance, method.max_size)
+
+
+def spectral_system(model: LatentKroneckerGP, data: Observations, method: Spectral, columns: int) -> SpectralSystem:
+    """A for the present hyperparameters in its truncated eigenbasis, to be solved for about so many right-hand sides."""
+    with torch.no_grad():
+        factors = tuple(model.factor(k, x) for k, x in enumerate(data.grid.coords))
+        noise = model.noise_diagonal(data).detach()
+    precision = torch.float32 if method.precision == "float32" else torch.float64
+    return SpectralSystem(factors, noise, data.grid, method.tolerance, method.max_block, columns, precision)

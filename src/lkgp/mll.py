@@ -3,22 +3,44 @@
     log p(y) = -1/2 r^T A^-1 r - 1/2 log det A - n/2 log 2 pi,     r = y - mean
     d log p(y) = -a^T dr + 1/2 a^T dA a - 1/2 tr(A^-1 dA),           a = A^-1 r
 
-Both ways return a scalar whose value is the likelihood and whose gradient, by autograd through the kernels only, is the line above.
+All ways return a scalar whose value is the likelihood and whose gradient, by autograd through the kernels only, is the line above.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from lkgp.methods import Direct, Iterative, Plan, factorise
+from lkgp.methods import Direct, Iterative, Plan, Spectral, factorise, spectral_system
 from lkgp.model import LatentKroneckerGP
 from lkgp.operators import LatentKronecker, factor_dense, kronecker_matmul
 from lkgp.preconditioners import Preconditioner
+from lkgp.quadrature import trace_of_log
 from lkgp.readers import Observations
 from lkgp.solvers import Solution, solve
+
+# What the curvature of the likelihood needs of a solve, relative.
+CURVATURE_RTOL = 0.05
+
+
+@dataclass(frozen=True, eq=False)
+class Likelihood:
+    """log p(y) at one set of hyperparameters.
+
+    objective: a scalar with the gradient, and the value (NaN if the value was not asked for)
+    weights: a = A^-1 r, (n,)
+    solve: X -> A^-1 X for X (n, c), exact or to a few percent
+    solution: of the systems for r (column 0) and for the probes, where there were any; its values are the next start
+    error: standard error of the value
+    """
+
+    objective: Tensor
+    weights: Tensor
+    solve: Callable[[Tensor], Tensor]
+    solution: Solution | None = None
+    error: float = 0.0
 
 
 def gaussian_log_density(quadratic: Tensor, logdet: Tensor, n: int) -> Tensor:
@@ -31,23 +53,23 @@ def with_value(value: Tensor, surrogate: Tensor) -> Tensor:
     return surrogate + (value - surrogate).detach()
 
 
-def exact_mll(model: LatentKroneckerGP, data: Observations, method: Direct, axis: int = 0) -> Tensor:
-    """log p(y), a scalar with its exact gradient."""
+def exact_mll(model: LatentKroneckerGP, data: Observations, method: Direct, axis: int = 0) -> Likelihood:
+    """log p(y) with its exact gradient."""
     system = factorise(model, data, method, axis)
     r = model.residuals(data)
     weights = system.solve(r.detach().double()[:, None])
     value = gaussian_log_density((r.detach() * weights[:, 0]).sum(), system.logdet, len(r))
     if not torch.is_grad_enabled():
-        return value
+        return Likelihood(value, weights[:, 0], system.solve)
     operator = model.covariance(data, structures=["dense"] * len(model.kernels))
     factor_weights, noise_weight = system.trace_weights()
-    weights = weights.to(r.dtype)
+    columns = weights.to(r.dtype)
     # tr(A^-1 dA) = sum_k <G_k, dK_k> + (its share of s^2) d log s^2
     trace = sum((weight.to(r.dtype) * factor).sum() for weight, factor in zip(factor_weights, operator.factors, strict=True))
     if data.noise_variance is None:
         trace = trace + noise_weight.to(r.dtype) * model.noise_variance().log()
-    surrogate = -(weights[:, 0] * r).sum() + 0.5 * (weights * operator.product(weights)).sum() - 0.5 * trace
-    return with_value(value, surrogate)
+    surrogate = -(columns[:, 0] * r).sum() + 0.5 * (columns * operator.product(columns)).sum() - 0.5 * trace
+    return Likelihood(with_value(value, surrogate), weights[:, 0], system.solve)
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,22 +93,12 @@ class Probes:
         def normal(rows: int) -> Tensor:
             return torch.randn(rows, num, generator=generator, dtype=like.dtype, device=like.device)
 
-        signs = torch.where(normal(n) > 0, 1.0, -1.0).to(like.dtype)
-        return cls(signs, normal(cells), normal(n))
+        return cls(random_signs(normal(n)), normal(cells), normal(n))
 
 
-@dataclass(frozen=True, eq=False)
-class StochasticLikelihood:
-    """An estimate of the likelihood.
-
-    objective: a scalar with the estimated gradient, and the estimated value (NaN if the value was not asked for)
-    solution: of the systems for r (column 0) and for the probes; `solution.values` is the warm start of the next
-    error: standard error of the value
-    """
-
-    objective: Tensor
-    solution: Solution
-    error: float
+def random_signs(normals: Tensor) -> Tensor:
+    """+1 or -1 with equal chances, from standard normal numbers."""
+    return torch.where(normals > 0, 1.0, -1.0).to(normals.dtype)
 
 
 def stochastic_mll(
@@ -97,7 +109,7 @@ def stochastic_mll(
     *,
     x0: Tensor | None = None,
     value: bool = True,
-) -> StochasticLikelihood:
+) -> Likelihood:
     """log p(y) and its gradient from solves with A. The trace in the gradient is estimated without bias, by
 
     plain probes z:   tr(A^-1 dA) ~ mean of (A^-1 z)^T dA z
@@ -120,22 +132,85 @@ def stochastic_mll(
             logdet, error = log_determinant(fixed, preconditioner, probes.signs, method.lanczos_steps)
             estimate = gaussian_log_density((r.detach() * weights[:, 0]).sum(), logdet, len(r))
             error = 0.5 * error
-    if not torch.is_grad_enabled():
-        return StochasticLikelihood(estimate, solution, error)
-    other = right if method.gradient == "probes" else solved
-    products = operator.product(torch.cat([weights, other], dim=1))
-    trace = (solved * products[:, 1:]).sum() / solved.shape[1]
-    surrogate = -(weights[:, 0] * r).sum() + 0.5 * (weights * products[:, :1]).sum() - 0.5 * trace
-    return StochasticLikelihood(with_value(estimate, surrogate), solution, error)
+
+    def roughly(columns: Tensor) -> Tensor:
+        return solve(fixed, columns.to(r.dtype), method.loose(CURVATURE_RTOL).solver, preconditioner=preconditioner).values
+
+    if torch.is_grad_enabled():
+        other = right if method.gradient == "probes" else solved
+        products = operator.product(torch.cat([weights, other], dim=1))
+        trace = (solved * products[:, 1:]).sum() / solved.shape[1]
+        surrogate = -(weights[:, 0] * r).sum() + 0.5 * (weights * products[:, :1]).sum() - 0.5 * trace
+        estimate = with_value(estimate, surrogate)
+    return Likelihood(estimate, weights[:, 0], roughly, solution, error)
+
+
+def spectral_mll(
+    model: LatentKroneckerGP,
+    data: Observations,
+    method: Spectral,
+    probes: Probes,
+    *,
+    x0: Tensor | None = None,
+    value: bool = True,
+) -> Likelihood:
+    """log p(y) and its gradient in the truncated eigenbasis; exact where no cell is missing and the noise is one number.
+
+    Else the trace in the gradient is estimated with pathwise probes, as in `stochastic_mll`, and the log-determinant by quadrature
+    of what the whitening leaves of it.
+    """
+    system = spectral_system(model, data, method, 2 * probes.noise.shape[1])
+    r = model.residuals(data)
+    with torch.no_grad():
+        rhs, complete = r.detach().double()[:, None], system.complete
+        if not complete:
+            rhs = torch.cat([rhs, system.prior_data(probes.prior.double(), probes.noise.double())], dim=1)
+        solution = system.solve(rhs, method.rtol, x0=x0, max_iterations=method.max_iterations)
+        weights = solution.values[:, 0]
+        estimate, error = torch.full((), torch.nan, dtype=torch.float64, device=r.device), math.nan
+        if value:
+            generator = torch.Generator(r.device).manual_seed(method.num_probes)
+            shape = (system.size, 1 if complete else method.num_probes)
+            signs = random_signs(torch.randn(shape, generator=generator, dtype=torch.float64, device=r.device))
+            left, error = trace_of_log(system.exact.__matmul__, signs, 1 if complete else method.lanczos_steps)
+            estimate = gaussian_log_density((rhs[:, 0] * weights).sum(), left + system.known_logdet, len(r))
+            error = 0.0 if complete else 0.5 * error
+
+    def roughly(columns: Tensor) -> Tensor:
+        return system.solve(columns.double(), CURVATURE_RTOL, max_iterations=method.max_iterations).values
+
+    if torch.is_grad_enabled():
+        # 1/2 a^T dA a - 1/2 tr(A^-1 dA) = sum_k <G_k, dK_k> + <g, dD>
+        if complete:
+            traces, noise_trace = system.complete_trace_weights()
+            gradients = [g - 0.5 * t for g, t in zip(system.factor_weights(weights[:, None], [0.5]), traces, strict=True)]
+            noise_gradient = 0.5 * weights.square() - 0.5 * noise_trace
+        else:
+            shares = [0.5] + [-0.5 / (rhs.shape[1] - 1)] * (rhs.shape[1] - 1)
+            gradients = system.factor_weights(solution.values, shares)
+            noise_gradient = solution.values.square() @ torch.tensor(shares, dtype=torch.float64, device=r.device)
+        surrogate = factor_surrogate(model, data, gradients, noise_gradient) - (weights.to(r.dtype) * r).sum()
+        estimate = with_value(estimate, surrogate.double())
+    return Likelihood(estimate, weights, roughly, solution, error)
+
+
+def factor_surrogate(model: LatentKroneckerGP, data: Observations, gradients: Sequence[Tensor], noise_gradient: Tensor) -> Tensor:
+    """sum_k <G_k, K_k> + <g, D> as a function of the hyperparameters, for G_k (n_k, n_k) and g (n,)."""
+    total = (noise_gradient.to(data.values.dtype) * model.noise_diagonal(data)).sum()
+    for k, (gradient, coords) in enumerate(zip(gradients, data.grid.coords, strict=True)):
+        total = total + (gradient.to(coords.dtype) * factor_dense(model.factor(k, coords))).sum()
+    return total
 
 
 @torch.no_grad()
-def log_likelihood(model: LatentKroneckerGP, data: Observations, chosen: Plan, seed: int) -> Tensor:
-    """log p(y), a scalar, without a gradient: exact if the method is direct, else an estimate."""
+def log_likelihood(model: LatentKroneckerGP, data: Observations, chosen: Plan, seed: int) -> Likelihood:
+    """log p(y), without a gradient: exact if the method is direct, else an estimate."""
     if isinstance(chosen.method, Direct):
         return exact_mll(model, data, chosen.method, chosen.axis)
     probes = Probes.draw(data, chosen.method.num_probes, seed)
-    return stochastic_mll(model, data, chosen.method, probes).objective
+    if isinstance(chosen.method, Spectral):
+        return spectral_mll(model, data, chosen.method, probes)
+    return stochastic_mll(model, data, chosen.method, probes)
 
 
 def prior_data(operator: LatentKronecker, probes: Probes) -> Tensor:
@@ -152,56 +227,16 @@ def prior_data(operator: LatentKronecker, probes: Probes) -> Tensor:
 
 
 def log_determinant(operator: LatentKronecker, preconditioner: Preconditioner | None, probes: Tensor, steps: int) -> tuple[Tensor, float]:
-    """log det A and its standard error, by stochastic Lanczos quadrature on what the preconditioner M = G G^T leaves of it.
+    """log det A and its standard error, by quadrature of what the preconditioner M = G G^T leaves of it.
 
-        log det A = log det M + tr log(G^-1 A G^-T),     tr f(B) ~ mean of |z|^2 e_1^T f(T_z) e_1
+        log det A = log det M + tr log(G^-1 A G^-T)
 
-    with T_z the tridiagonal Lanczos matrix of B from z. `probes` are (n, s) with E z z^T = I; sqrt(n) I makes it exact.
+    probes: (n, s) with E z z^T = I
     """
     usable = preconditioner if preconditioner is not None and preconditioner.logdet is not None else None
 
     def apply(x: Tensor) -> Tensor:
         return operator @ x if usable is None else usable.root_solve(operator @ usable.root_solve_t(x))
 
-    # All Lanczos vectors are kept for reorthogonalisation, so few probes are done at a time.
-    at_once = max(1, 2**27 // (len(probes) * min(steps, len(probes))))
-    parts = []
-    for block in probes.split(at_once, dim=1):
-        tridiagonal, squared = lanczos(apply, block, min(steps, len(probes)))
-        nodes, vectors = torch.linalg.eigh(tridiagonal)
-        smallest = torch.finfo(nodes.dtype).tiny
-        parts.append(squared * (vectors[:, 0].square() * nodes.clamp(min=smallest).log()).sum(dim=1))
-    estimates = torch.cat(parts)
-    base = torch.zeros(()) if usable is None or usable.logdet is None else usable.logdet
-    spread = float(estimates.std() / math.sqrt(len(estimates))) if len(estimates) > 1 else math.nan
-    return estimates.mean() + base, spread
-
-
-def lanczos(apply: Callable[[Tensor], Tensor], start: Tensor, steps: int) -> tuple[Tensor, Tensor]:
-    """Tridiagonal matrices (s, steps, steps) of `apply` from each column of `start` (n, s), and the columns' squared norms (s,).
-
-    A column that has run through its Krylov space is continued with ones on the diagonal, cut off from the rest.
-    """
-    squared = start.square().sum(dim=0)
-    q = start / squared.sqrt()
-    basis = [q]
-    tridiagonal = start.new_zeros(start.shape[1], steps, steps)
-    alive = torch.ones_like(squared, dtype=torch.bool)
-    largest = torch.zeros_like(squared)
-    for k in range(steps):
-        w = apply(q)
-        alpha = (q * w).sum(dim=0)
-        tridiagonal[:, k, k] = torch.where(alive, alpha, torch.ones_like(alpha))
-        largest = torch.maximum(largest, alpha)
-        if k + 1 == steps:
-            break
-        for _ in range(2):  # twice is enough
-            for v in basis:
-                w = w - v * (v * w).sum(dim=0)
-        beta = torch.linalg.vector_norm(w, dim=0)
-        alive = alive & (beta > 1e2 * torch.finfo(beta.dtype).eps * largest)
-        beta = torch.where(alive, beta, torch.zeros_like(beta))
-        tridiagonal[:, k, k + 1] = tridiagonal[:, k + 1, k] = beta
-        q = torch.where(alive, w / torch.where(alive, beta, torch.ones_like(beta)), torch.zeros_like(w))
-        basis.append(q)
-    return tridiagonal, squared
+    left, error = trace_of_log(apply, probes, steps)
+    return left if usable is None or usable.logdet is None else left + usable.logdet, error

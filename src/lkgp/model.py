@@ -23,11 +23,11 @@ from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.means import ConstantMean
 from torch import Tensor, nn
 
-from lkgp.direct import FactorBasis
 from lkgp.errors import InputError
 from lkgp.grid import PartialGrid
 from lkgp.operators import CrossKronecker, Factor, LatentKronecker, LazyFactor, LowRankFactor, ToeplitzFactor
 from lkgp.readers import Observations
+from lkgp.spectrum import FactorBasis
 
 Structure = Literal["dense", "toeplitz", "lazy", "low_rank"]
 
@@ -89,7 +89,7 @@ class LatentKroneckerGP(nn.Module):
         if structure == "dense":
             return matrix
         basis = FactorBasis.of(matrix)
-        return LowRankFactor((basis.vectors * basis.values.sqrt()).to(matrix.dtype))
+        return LowRankFactor(basis.root.to(matrix.dtype))
 
     def cross_factor(self, k: int, points: Tensor, coords: Tensor) -> Tensor:
         """Covariances of other `points` (n'_k, d_k) with the points `coords` (n_k, d_k) of factor k, (n'_k, n_k)."""

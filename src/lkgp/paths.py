@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from lkgp.direct import FactorBasis
 from lkgp.model import LatentKroneckerGP
 from lkgp.operators import kronecker_matmul
+from lkgp.spectrum import FactorBasis
 
 
 def locate(points: Tensor, known: Tensor) -> Tensor:
@@ -42,7 +42,7 @@ class FactorRoot:
 
     def __post_init__(self) -> None:
         basis = FactorBasis.of(self.model.cross_factor(self.factor, self.points, self.points))
-        self.root = (basis.vectors * basis.values.sqrt()).to(self.points.dtype)
+        self.root = basis.root.to(self.points.dtype)
         self.bases = [(slice(0, len(self.points)), slice(0, basis.rank), basis)]
 
     def coefficients(self, points: Tensor) -> Tensor:
@@ -76,7 +76,7 @@ class FactorRoot:
         root = self.root.new_zeros(old_rows + len(new), old_columns + basis.rank)
         root[:old_rows, :old_columns] = self.root
         root[old_rows:, :old_columns] = given
-        root[old_rows:, old_columns:] = (basis.vectors * basis.values.sqrt()).to(root.dtype)
+        root[old_rows:, old_columns:] = basis.root.to(root.dtype)
         self.bases.append((slice(old_rows, len(root)), slice(old_columns, root.shape[1]), basis))
         self.points, self.root = torch.cat([self.points, new]), root
 

@@ -7,15 +7,15 @@ f is one draw from the prior, a function of coordinates; the weights a - v are s
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from lkgp.direct import ReducedSystem
-from lkgp.methods import Direct, Iterative, Plan, factorise
+from lkgp.methods import Direct, Iterative, Plan, Spectral, factorise, spectral_system
 from lkgp.model import LatentKroneckerGP
 from lkgp.operators import LatentKronecker, kronecker_matmul
 from lkgp.paths import PriorDraws, locate
@@ -23,6 +23,7 @@ from lkgp.preconditioners import Preconditioner
 from lkgp.readers import Observations
 from lkgp.solvers import Reason, Solution, solve
 from lkgp.solvers.base import column_norms, scaled_residual
+from lkgp.spectral import SpectralSystem
 
 # Bytes of right-hand sides that are solved for at once, where the caller sets no limit.
 COLUMN_BYTES = 2e9
@@ -47,7 +48,7 @@ class PosteriorDraws:
         latent = data.grid.gather(self.prior(data.grid.coords))
         noise = torch.randn(latent.shape, generator=generator, dtype=latent.dtype, device=latent.device)
         scale = posterior.operator.noise_diagonal().sqrt()[:, None]
-        self.solution = posterior.solve(latent + scale * noise) if solution is None else solution
+        self.solution = posterior.solve(latent + scale * noise, for_samples=True) if solution is None else solution
         self.weights = self.solution.values.contiguous()
 
     @torch.no_grad()
@@ -97,22 +98,23 @@ class Posterior:
         return factorise(self.model, self.data, self.plan.method, self.plan.axis)
 
     @cached_property
+    def spectral(self) -> SpectralSystem:
+        """The system in its eigenbasis, where inference is done there."""
+        assert isinstance(self.plan.method, Spectral)
+        return spectral_system(self.model, self.data, self.plan.method, self.plan.method.num_samples)
+
+    @cached_property
     def preconditioner(self) -> Preconditioner | None:
         assert isinstance(self.plan.method, Iterative)
         settings = self.plan.method.preconditioner
         return None if settings is None else settings.build(self.operator)
 
-    def solve(self, rhs: Tensor, x0: Tensor | None = None) -> Solution:
+    def solve(self, rhs: Tensor, x0: Tensor | None = None, for_samples: bool = False) -> Solution:
         """A^-1 B for B (n, c), as many columns at a time as memory allows."""
-        if isinstance(self.plan.method, Direct):
-            return self._solve_directly(rhs)
         budget = COLUMN_BYTES if self.max_memory is None else self.max_memory
         width = max(1, int(budget / (SOLVE_ARRAYS * self.data.grid.num_cells * rhs.element_size())))
         starts = [None] * rhs.shape[1] if x0 is None else x0.split(width, dim=1)
-        parts = [
-            solve(self.operator, block, self.plan.method.solver, preconditioner=self.preconditioner, x0=start)
-            for block, start in zip(rhs.split(width, dim=1), starts, strict=False)
-        ]
+        parts = [self._solve(block, start, for_samples) for block, start in zip(rhs.split(width, dim=1), starts, strict=False)]
         failed = [part.reason for part in parts if not part.converged]
         return Solution(
             torch.cat([part.values for part in parts], dim=1),
@@ -123,15 +125,39 @@ class Posterior:
             parts[0].rtol,
         )
 
-    def _solve_directly(self, rhs: Tensor) -> Solution:
+    def _solve(self, rhs: Tensor, x0: Tensor | None, for_samples: bool) -> Solution:
+        method = self.plan.method
+        if isinstance(method, Direct):
+            return self._refine(rhs, lambda b: self.system.solve(b.double()), 1e-6 if rhs.dtype == torch.float64 else 1e-3)
+        if isinstance(method, Iterative):
+            return solve(self.operator, rhs, method.solver, preconditioner=self.preconditioner, x0=x0)
+        rtol, energy = (method.sample_rtol, method.sample_rtol) if for_samples else (method.residual_rtol, method.rtol)
+        inner: list[Solution] = []
+
+        def in_weights(b: Tensor) -> Tensor:
+            start = x0.double() if x0 is not None and not inner else None
+            inner.append(self.spectral.solve(b.double(), energy, residual_rtol=0.8 * rtol, x0=start, max_iterations=method.max_iterations))
+            return inner[-1].values
+
+        solution = self._refine(rhs, in_weights, rtol if rhs.dtype == torch.float64 else max(rtol, 1e-3))
+        iterations, products = sum(s.iterations for s in inner), sum(s.products for s in inner)
+        return replace(solution, iterations=iterations, products=solution.products + products)
+
+    def _refine(self, rhs: Tensor, system_solve: Callable[[Tensor], Tensor], rtol: float) -> Solution:
+        """Solve with a system that is A up to rounding and truncation, and correct it by the true residual, at least once."""
         norms = column_norms(rhs)
-        x = self.system.solve(rhs.double() / norms)
-        x += self.system.solve(scaled_residual(self.operator, x.to(rhs.dtype), rhs, norms).double())
-        values = x.to(rhs.dtype)
-        left = torch.linalg.vector_norm(scaled_residual(self.operator, values, rhs, norms), dim=0)
-        rtol = 1e-6 if rhs.dtype == torch.float64 else 1e-3
+        x = system_solve(rhs / norms)
+        before, products = torch.full_like(norms, torch.inf), 0
+        while True:
+            residual = scaled_residual(self.operator, x.to(rhs.dtype), rhs, norms)
+            left = torch.linalg.vector_norm(residual, dim=0)
+            products += rhs.shape[1]
+            if bool((left <= rtol).all()) or not bool((left < 0.5 * before).any()):
+                break
+            before = left
+            x += system_solve(residual)
         reason = Reason.CONVERGED if bool((left <= rtol).all()) else Reason.STAGNATED
-        return Solution(values.mul_(norms), left, 1, 2 * rhs.shape[1], reason, rtol)
+        return Solution(x.to(rhs.dtype).mul_(norms), left, 1, products, reason, rtol)
 
     @cached_property
     def factors(self) -> list[Tensor]:
@@ -169,6 +195,8 @@ class Posterior:
         prior = self.model.prior_variance(coords)
         if isinstance(self.plan.method, Direct):
             variance = prior - self.system.explained_variance(self.cross_factors(coords)).to(prior.dtype)
+        elif isinstance(self.plan.method, Spectral) and self.spectral.complete:
+            variance = prior - self.spectral.explained_variance(self.cross_factors(coords)).to(prior.dtype)
         else:
             variance = self.draws(self.plan.method.num_samples, self.seed).variance(coords)
         # A variance is never below the rounding of the numbers that it is the difference of.
@@ -177,7 +205,10 @@ class Posterior:
     @property
     def variance_error(self) -> float:
         """The relative standard error of a standard deviation: 0 where it is exact, else the Monte-Carlo error at the most."""
-        return 0.0 if isinstance(self.plan.method, Direct) else 1 / math.sqrt(2 * self.plan.method.num_samples)
+        method = self.plan.method
+        if isinstance(method, Direct) or (isinstance(method, Spectral) and self.spectral.complete):
+            return 0.0
+        return 1 / math.sqrt(2 * method.num_samples)
 
     @torch.no_grad()
     def draws(self, num: int, seed: int) -> PosteriorDraws:

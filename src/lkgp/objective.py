@@ -1,0 +1,130 @@
+"""What a fit maximises: log likelihood plus log prior, as a function of flat parameters."""
+
+import logging
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lkgp.direct import TooLargeError
+from lkgp.information import average_information
+from lkgp.methods import Direct, Plan, Spectral
+from lkgp.mll import Likelihood, Probes, exact_mll, spectral_mll, stochastic_mll
+from lkgp.model import LatentKroneckerGP
+from lkgp.readers import Observations
+
+log = logging.getLogger("lkgp")
+
+# No solve of a fit is looser than this, relative, in the norm of A.
+LOOSEST_RTOL = 0.005
+
+Progress = Callable[[int, float], None]
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """The objective at one place; see `quasi_newton.Point`."""
+
+    value: float
+    gradient: np.ndarray
+    information: Callable[[], np.ndarray]
+
+
+class Objective:
+    """log likelihood + log prior, its gradient and its curvature; remembers the best place by value.
+
+    history: the objective, by observation, at every evaluation; NaN where only the gradient was estimated
+    products: with A, of one column each
+    """
+
+    def __init__(self, model: LatentKroneckerGP, data: Observations, chosen: Plan, seed: int, progress: Progress | None) -> None:
+        self.model, self.data, self.plan, self.progress = model, data, chosen, progress
+        self.parameters: list[Tensor] = [p for p in model.parameters() if p.requires_grad]
+        self.history: list[float] = []
+        self.products = 0
+        self.best_value, self.best = -math.inf, self.get()
+        self.warm_start: Tensor | None = None
+        self.too_large, self.too_large_at = "", -math.inf
+        self.seed = seed
+        self.probes: Probes | None = None
+        if not isinstance(chosen.method, Direct):
+            self.draw_probes(chosen.method.num_probes)
+
+    def draw_probes(self, num: int) -> None:
+        """Estimate gradients with `num` random vectors from now on."""
+        self.probes = Probes.draw(self.data, num, self.seed)
+        self.warm_start = None
+
+    @property
+    def num_observed(self) -> int:
+        return self.data.grid.num_observed
+
+    def get(self) -> np.ndarray:
+        return np.concatenate([p.detach().double().cpu().numpy().ravel() for p in self.parameters])
+
+    def set(self, flat: np.ndarray) -> None:
+        start = 0
+        for p in self.parameters:
+            part = torch.as_tensor(flat[start : start + p.numel()], dtype=p.dtype, device=p.device)
+            p.data.copy_(part.view(p.shape))
+            start += p.numel()
+
+    def at(self, flat: np.ndarray, value: bool = True, expected: float = 0.0) -> Evaluation:
+        """The objective at `flat` (P,), which the model then has. Where a gain is expected, solves may be as loose as that allows."""
+        self.set(flat)
+        return self.evaluate(value, expected)
+
+    def evaluate(self, value: bool = True, expected: float = 0.0) -> Evaluation:
+        """At the parameters as they are. What cannot be computed is NaN."""
+        for p in self.parameters:
+            p.grad = None
+        try:
+            with torch.enable_grad():
+                likelihood = self._likelihood(value, expected)
+                objective = likelihood.objective + self.model.log_prior()
+                objective.backward()
+        except (torch.linalg.LinAlgError, TooLargeError) as error:
+            log.info("the likelihood could not be computed after %d evaluations: %s", len(self.history), error)
+            if isinstance(error, TooLargeError):
+                self.too_large, self.too_large_at = str(error), len(self.history)
+            return Evaluation(math.nan, np.full_like(self.best, math.nan), lambda: np.eye(len(self.best)))
+        gradient = np.concatenate(
+            [(torch.zeros_like(p) if p.grad is None else p.grad).double().cpu().numpy().ravel() for p in self.parameters]
+        )
+        total = float(objective.detach())
+        self.history.append(total / self.num_observed)
+        if self.progress is not None:
+            self.progress(len(self.history), total / self.num_observed)
+        if np.isfinite(gradient).all() and total > self.best_value:
+            self.best_value, self.best = total, self.get()
+        here = self.get()
+
+        def information() -> np.ndarray:
+            self.set(here)
+            return average_information(self.model, self.data, likelihood.weights, likelihood.solve, self.parameters).cpu().numpy()
+
+        return Evaluation(total, gradient, information)
+
+    def ended_at_the_limit(self) -> bool:
+        """Whether the last evaluations ran into systems that are too large, so that the best point may be no optimum."""
+        return len(self.history) - self.too_large_at < 8
+
+    def _likelihood(self, value: bool, expected: float) -> Likelihood:
+        method = self.plan.method
+        if isinstance(method, Direct):
+            return exact_mll(self.model, self.data, method, self.plan.axis)
+        assert self.probes is not None
+        if isinstance(method, Spectral):
+            # An error |e|_A <= rtol sqrt(n) moves the optimum by as much as 2 |e|_A^2 is worth; let that be a tenth of the gain.
+            wanted = math.sqrt(0.05 * expected / self.num_observed)
+            method = replace(method, rtol=min(max(method.rtol, wanted), LOOSEST_RTOL))
+            estimate = spectral_mll(self.model, self.data, method, self.probes, x0=self.warm_start, value=value)
+        else:
+            estimate = stochastic_mll(self.model, self.data, method, self.probes, x0=self.warm_start, value=value)
+        assert estimate.solution is not None
+        self.warm_start = estimate.solution.values
+        self.products += estimate.solution.products
+        return estimate

@@ -1,0 +1,60 @@
+"""The trace of a function of a matrix, from products only: stochastic Lanczos quadrature."""
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+# Lanczos vectors, all of which are kept for reorthogonalisation, have this many entries in all, at the most.
+BASIS_ENTRIES = 2**27
+
+
+def trace_of_log(apply: Callable[[Tensor], Tensor], probes: Tensor, steps: int) -> tuple[Tensor, float]:
+    """tr log B of a symmetric positive definite B, and its standard error: tr f(B) ~ mean of |z|^2 e_1^T f(T_z) e_1,
+
+    with T_z the tridiagonal Lanczos matrix of B from z.
+
+    apply: X -> B X for X (n, c)
+    probes: (n, s) with E z z^T = I; sqrt(n) I makes it exact
+    """
+    steps = min(steps, len(probes))
+    parts = []
+    for block in probes.split(max(1, BASIS_ENTRIES // (len(probes) * steps)), dim=1):
+        tridiagonal, squared = lanczos(apply, block, steps)
+        nodes, vectors = torch.linalg.eigh(tridiagonal)
+        smallest = torch.finfo(nodes.dtype).tiny
+        parts.append(squared * (vectors[:, 0].square() * nodes.clamp(min=smallest).log()).sum(dim=1))
+    estimates = torch.cat(parts)
+    error = float(estimates.std() / math.sqrt(len(estimates))) if len(estimates) > 1 else math.nan
+    return estimates.mean(), error
+
+
+def lanczos(apply: Callable[[Tensor], Tensor], start: Tensor, steps: int) -> tuple[Tensor, Tensor]:
+    """Tridiagonal matrices (s, steps, steps) of `apply` from each column of `start` (n, s), and the columns' squared norms (s,).
+
+    A column that has run through its Krylov space is continued with ones on the diagonal, cut off from the rest.
+    """
+    squared = start.square().sum(dim=0)
+    q = start / squared.sqrt()
+    basis = [q]
+    tridiagonal = start.new_zeros(start.shape[1], steps, steps)
+    alive = torch.ones_like(squared, dtype=torch.bool)
+    largest = torch.zeros_like(squared)
+    for k in range(steps):
+        w = apply(q)
+        alpha = (q * w).sum(dim=0)
+        tridiagonal[:, k, k] = torch.where(alive, alpha, torch.ones_like(alpha))
+        largest = torch.maximum(largest, alpha)
+        if k + 1 == steps:
+            break
+        for _ in range(2):  # twice is enough
+            for v in basis:
+                w = w - v * (v * w).sum(dim=0)
+        beta = torch.linalg.vector_norm(w, dim=0)
+        alive = alive & (beta > 1e2 * torch.finfo(beta.dtype).eps * largest)
+        beta = torch.where(alive, beta, torch.zeros_like(beta))
+        tridiagonal[:, k, k + 1] = tridiagonal[:, k + 1, k] = beta
+        q = torch.where(alive, w / torch.where(alive, beta, torch.ones_like(beta)), torch.zeros_like(w))
+        basis.append(q)
+    return tridiagonal, squared

@@ -1,0 +1,129 @@
+"""BFGS in a trust region, begun with a known curvature; it needs gradients, and no values."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from lkgp.solvers.base import check_settings
+
+# How far the first step may go, and any step where values tell whether it was a good one, and where only gradients do; in the units
+# of the raw parameters.
+FIRST_RADIUS, LARGEST_RADIUS, LARGEST_BLIND_RADIUS = 2.0, 64.0, 4.0
+# How much of the curvature along a step one update leaves at the least.
+LEAST_CURVATURE = 0.2
+
+
+@dataclass(frozen=True)
+class BFGS:
+    """Second order: the average information at first, corrected by how the gradient changes, in a region where it can be trusted.
+
+    improvement: stops when a step is expected to improve the log-likelihood, by observation, by less
+    nats: and, where the gradient is an estimate, by less than this for each parameter; one that is wrong by its own standard error
+        costs half a nat
+    """
+
+    max_steps: int = 100
+    improvement: float = 1e-5
+    nats: float = 0.5
+
+    def __post_init__(self) -> None:
+        check_settings(self, max_steps=self.max_steps, improvement=self.improvement, nats=self.nats)
+
+
+class Point(Protocol):
+    """The objective at one place."""
+
+    @property
+    def value(self) -> float:
+        """NaN where it is not known."""
+
+    @property
+    def gradient(self) -> np.ndarray:
+        """(P,), not finite where nothing could be computed."""
+
+    @property
+    def information(self) -> Callable[[], np.ndarray]:
+        """An estimate of minus the second derivatives, positive semidefinite, (P, P)."""
+
+
+def maximise(evaluate: Callable[[np.ndarray, float], Point], accepted: list[np.ndarray], max_steps: int, enough: float) -> tuple[bool, str]:
+    """Append ever better places to `accepted`, which begins with the start (P,). Returns whether that converged, and why it stopped.
+
+    evaluate: the objective at a place, given the gain that is expected there: its errors need only be small beside that
+    enough: expected gain of a step, in the units of the objective, below which it is not worth taking
+    """
+    here = evaluate(accepted[-1], math.inf)
+    if not np.isfinite(here.gradient).all():
+        raise np.linalg.LinAlgError("the likelihood cannot be computed at the first hyperparameters")
+    curvature, radius = here.information(), FIRST_RADIUS
+    for taken in range(max_steps):
+        step, expected = step_within(radius, curvature, here.gradient)
+        if expected < enough:
+            return True, f"converged after {taken} steps"
+        while True:
+            there = evaluate(accepted[-1] + step, expected)
+            gained = gain(here, there, step)
+            if np.isfinite(there.gradient).all():
+                curvature = updated(curvature, step, here.gradient - there.gradient)
+            if gained > 0:
+                break
+            radius = 0.25 * min(radius, float(np.linalg.norm(step)))
+            step, expected = step_within(radius, curvature, here.gradient)
+            if expected < 0.1 * enough:
+                return False, f"no better point was found after {taken} steps"
+        # The trust region grows where the model was right up to its border, and shrinks where it was not.
+        length = float(np.linalg.norm(step))
+        if gained > 0.75 * expected and length > 0.9 * radius:
+            radius = min(2 * radius, LARGEST_RADIUS if math.isfinite(there.value) else LARGEST_BLIND_RADIUS)
+        elif gained < 0.25 * expected:
+            radius = 0.5 * length
+        accepted.append(accepted[-1] + step)
+        here = there
+    return False, f"the limit of {max_steps} steps was reached; raise max_steps of BFGS"
+
+
+def gain(here: Point, there: Point, step: np.ndarray) -> float:
+    """How much better `there` is: by the values, or, where they are not known, by the gradients along the way."""
+    if not np.isfinite(there.gradient).all():
+        return -math.inf
+    if math.isfinite(here.value) and math.isfinite(there.value):
+        return there.value - here.value
+    # The trapezoidal rule for the integral of the gradient along the step, unless the slope has grown on the way: then the step
+    # has crossed something that its ends do not show.
+    before, after = float(here.gradient @ step), float(there.gradient @ step)
+    return 0.5 * (before + after) if after < 1.5 * before else -math.inf
+
+
+def step_within(radius: float, curvature: np.ndarray, gradient: np.ndarray) -> tuple[np.ndarray, float]:
+    """The best step of the quadratic model within `radius`, (P,), and the gain that it expects.
+
+    (C + m I) step = g, with the least m >= 0 for which the step is short enough: directions in which the objective is flat are held
+    back, and the others are not.
+    """
+    values, vectors = np.linalg.eigh(curvature)
+    values = values.clip(min=1e-12 * max(values[-1], 1e-300))
+    slopes = vectors.T @ gradient
+    shift = 0.0
+    if np.linalg.norm(slopes / values) > radius:
+        low, high = 0.0, float(np.linalg.norm(slopes)) / radius
+        for _ in range(60):
+            shift = 0.5 * (low + high)
+            low, high = (shift, high) if np.linalg.norm(slopes / (values + shift)) > radius else (low, shift)
+        shift = high
+    along = slopes / (values + shift)
+    return vectors @ along, float(slopes @ along - 0.5 * (values * along) @ along)
+
+
+def updated(curvature: np.ndarray, step: np.ndarray, change: np.ndarray) -> np.ndarray:
+    """The curvature after `change` of the gradient along `step`: BFGS with Powell's damping, so it stays positive."""
+    product = curvature @ step
+    bent, along = float(step @ product), float(step @ change)
+    if bent <= 0:
+        return curvature
+    if along < LEAST_CURVATURE * bent:
+        mix = (1 - LEAST_CURVATURE) * bent / (bent - along)
+        change = mix * change + (1 - mix) * product
+    return curvature + np.outer(change, change) / float(step @ change) - np.outer(product, product) / bent
