@@ -71,7 +71,7 @@ class Spectral:
 
     residual_rtol: relative residual of the solve for the mean
     sample_rtol: relative residual of the solves for samples
-    rtol: error of solves for the likelihood, relative, in the norm of A
+    rtol: residual of solves for the likelihood, relative, in whitened weights
     fit_rtol: the same while the hyperparameters are sought
     tolerance: how much the log-likelihood, by observation, may change by what is left out of the spectra
     fit_tolerance: the same while the hyperparameters are sought

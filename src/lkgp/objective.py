@@ -18,7 +18,7 @@ from lkgp.readers import Observations
 
 log = logging.getLogger("lkgp")
 
-# No solve of a fit is looser than this, relative, in the norm of A.
+# No solve of a fit is looser than this.
 LOOSEST_RTOL = 0.005
 
 Progress = Callable[[int, float], None]
@@ -118,7 +118,7 @@ class Objective:
             return exact_mll(self.model, self.data, method, self.plan.axis)
         assert self.probes is not None
         if isinstance(method, Spectral):
-            # An error |e|_A <= rtol sqrt(n) moves the optimum by as much as 2 |e|_A^2 is worth; let that be a tenth of the gain.
+            # With an error |e|_H ~ rtol sqrt(n) of the weights, that of the likelihood is its square; let it be small beside the gain.
             wanted = math.sqrt(0.05 * expected / self.num_observed)
             method = replace(method, rtol=min(max(method.rtol, wanted), LOOSEST_RTOL))
             estimate = spectral_mll(self.model, self.data, method, self.probes, x0=self.warm_start, value=value)

@@ -60,9 +60,10 @@ def maximise(evaluate: Callable[[np.ndarray, float], Point], accepted: list[np.n
         raise np.linalg.LinAlgError("the likelihood cannot be computed at the first hyperparameters")
     curvature, radius = here.information(), FIRST_RADIUS
     for taken in range(max_steps):
-        step, expected = step_within(radius, curvature, here.gradient)
-        if expected < enough:
+        # A region that has become small makes any gain small, which is no sign of an optimum.
+        if step_within(max(radius, FIRST_RADIUS), curvature, here.gradient)[1] < enough:
             return True, f"converged after {taken} steps"
+        step, expected = step_within(radius, curvature, here.gradient)
         while True:
             there = evaluate(accepted[-1] + step, expected)
             gained = gain(here, there, step)
@@ -72,7 +73,7 @@ def maximise(evaluate: Callable[[np.ndarray, float], Point], accepted: list[np.n
                 break
             radius = 0.25 * min(radius, float(np.linalg.norm(step)))
             step, expected = step_within(radius, curvature, here.gradient)
-            if expected < 0.1 * enough:
+            if expected < 0.01 * enough:
                 return False, f"no better point was found after {taken} steps"
         # The trust region grows where the model was right up to its border, and shrinks where it was not.
         length = float(np.linalg.norm(step))

@@ -6,9 +6,12 @@ With every factor's spectrum cut far below the noise, K_k = Q_k diag(l_k) Q_k^T,
     A^-1 y  =  D^-1 (y - P F S h),  H h = S F^T P^T D^-1 y,            log det A = log det H + log det D.
 
 A product with H is two transforms and one product with the cells' precisions, which are zero where nothing was observed. H is solved
-for in coordinates that are whitened by B = C C^T ~ H: the diagonal of H, which is nearly all of it where cells are missing at random;
-and for other gaps a dense block of H itself over the leading modes. There the residual's norm bounds the error in the norm of A, so
-it counts in units of the log-likelihood.
+for in coordinates that are whitened by C C^T ~ H: the diagonal of H, which is nearly all of it where cells are missing at random; and
+for other gaps a dense block of H itself over the leading modes.
+
+H^-1 is the posterior covariance of the weights, so an error e of h makes an error of at most |e|_H posterior standard deviations in
+any prediction; and r^T A^-1 r, computed from h, is wrong by |e|_H^2. The norm of the whitened residual is |e|_H, up to the root of an
+eigenvalue of C^-1 H C^-T.
 """
 
 import math
@@ -204,8 +207,8 @@ class SpectralSystem:
     ) -> Solution:
         """A^-1 B for B (n, c), float64.
 
-        rtol: the error of X that is allowed, relative, both in the norm of A: |e|_A <= rtol |x|_A. The residual in whitened weights
-            bounds that error; it is computed in float64, and the solution's `residuals` are those bounds.
+        rtol: the residual that is allowed in whitened weights, over the root of b^T A^-1 b; computed in float64, and the solution's
+            `residuals`
         residual_rtol: the relative residual |b - A x| / |b| that is allowed besides, A being truncated
         x0: where to start, (n, c)
         """
@@ -222,8 +225,8 @@ class SpectralSystem:
         while True:
             left = whitening.solve(residual)
             size = torch.linalg.vector_norm(left, dim=0)
-            bounds = size / energy.sqrt().clamp(min=1e-300)
-            excess = bounds / rtol  # above one where more must be done
+            relative = size / energy.sqrt().clamp(min=1e-300)
+            excess = relative / rtol  # above one where more must be done
             if math.isfinite(residual_rtol) and (iterations or x0 is not None):
                 # b - A x = -P F S (residual in weights)
                 true = torch.linalg.vector_norm(self.to_observations(residual), dim=0) / column_norms(rhs)
@@ -251,7 +254,7 @@ class SpectralSystem:
             residual = target - self.exact.latent(h)
             energy = self._energy(plain, target, h, residual)
         values = (rhs - self.to_observations(h)) / noise
-        return Solution(values, bounds, iterations, products, reason, rtol)
+        return Solution(values, relative, iterations, products, reason, rtol)
 
     @staticmethod
     def _energy(plain: Tensor, target: Tensor, h: Tensor, residual: Tensor) -> Tensor:
@@ -301,8 +304,8 @@ class SpectralSystem:
         weights: dict[int, Tensor] = {}
         for place, axis in enumerate(self.order):
             # sum over the other factors' modes of l' / (l l' + s^2), and of l' / s^2 outside of the span of Q_k
-            others = self.exact.scale.square().view(ranks).movedim(place, 0)[-1:].flatten(1) / self.spectra[place].values[-1]
-            inside = (others / total.movedim(place, 0).flatten(1)).sum(dim=1)
+            others = self.exact.scale.square().view(ranks).movedim(place, 0)[-1].reshape(1, -1) / self.spectra[place].values[-1]
+            inside = (others / total.movedim(place, 0).reshape(ranks[place], -1)).sum(dim=1)
             outside = float(others.sum()) / noise
             q = self.spectra[place].vectors
             weights[axis] = (q * (inside - outside)) @ q.mT

@@ -1,0 +1,186 @@
+"""Inference in the truncated eigenbasis against the dense oracle: every block size, both precisions, complete and partial grids."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+import lkgp.spectral
+from cases import CASES, SOME, Case, name
+from lkgp import BFGS, Direct, LatentKroneckerGP, Plan, Spectral, condition, fit, from_array
+from lkgp.methods import spectral_system
+from lkgp.mll import Probes, exact_mll, spectral_mll
+from lkgp.model import default_kernels
+from lkgp.quadrature import trace_of_log
+from lkgp.solvers import Reason
+from lkgp.spectrum import FactorBasis
+from test_likelihood import dense_log_likelihood, gradients
+
+TIGHT = Spectral(rtol=1e-9, residual_rtol=1e-10, sample_rtol=1e-9, tolerance=1e-13, fit_tolerance=1e-13, num_samples=2000)
+CURVES = Case("long cut curves", (9, 20), "curves", kinds=("matern", "rbf"), regular=True, noise=1e-3)
+COMPLETE = [Case("complete", (7, 6), "none"), Case("complete, three factors", (5, 4, 3), "none"), Case("complete line", (9,), "none")]
+
+
+@pytest.fixture(params=[None, 0, 5, 10**6], ids=["block as chosen", "no block", "block of 5", "block of all"])
+def block(request, monkeypatch):
+    """Force the size of the dense block in the whitening."""
+    if request.param is not None:
+        monkeypatch.setattr(lkgp.spectral, "TRIAL_CONDITION", 0.0)
+        monkeypatch.setattr(lkgp.spectral, "cheapest_block", lambda diagonal, *_: min(request.param, len(diagonal)))
+    return request.param
+
+
+@pytest.mark.parametrize("case", [*CASES, CURVES], ids=name)
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+def test_solves_and_log_determinant_are_those_of_the_oracle(case, precision, block):
+    model, data, matrix = case.build(), case.data(), case.oracle().matrix
+    system = spectral_system(model, data, replace(TIGHT, precision=precision), 8)
+    rhs = torch.randn(len(matrix), 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    solution = system.solve(rhs, 1e-9)
+    exact = np.linalg.solve(matrix, rhs.numpy())
+    assert solution.converged
+    np.testing.assert_allclose(solution.values.numpy(), exact, atol=1e-6 * np.abs(exact).max())
+    # The residual that is reported bounds the error of every prediction, in posterior standard deviations.
+    loose = system.solve(rhs, 1e-2)
+    error = system.noise.numpy()[:, None] * (loose.values.numpy() - exact)  # of the latent function at the observed cells
+    latent = matrix - np.diag(system.noise.numpy())
+    deviation = np.sqrt(np.diag(latent - latent @ np.linalg.solve(matrix, latent)))
+    least = float(torch.linalg.eigvalsh(system.exact @ torch.eye(system.size, dtype=torch.float64))[0])
+    size = loose.residuals.numpy() * np.sqrt((rhs.numpy() * exact).sum(axis=0)) / math.sqrt(least)
+    assert (np.abs(error) <= 1.01 * size * deviation[:, None] + 1e-9).all()
+    # Probes of the whole space make the quadrature exact.
+    whole = math.sqrt(system.size) * torch.eye(system.size, dtype=torch.float64)
+    left, _ = trace_of_log(system.exact.__matmul__, whole, system.size)
+    assert float(left + system.known_logdet) == pytest.approx(np.linalg.slogdet(matrix)[1], abs=1e-7)
+
+
+@pytest.mark.parametrize("case", [*SOME, CURVES], ids=name)
+def test_the_block_is_that_of_the_matrix(case):
+    model, data = case.build(), case.data()
+    system = spectral_system(model, data, TIGHT, 8)
+    whole = system.exact.latent(torch.eye(system.size, dtype=torch.float64))
+    modes = torch.arange(0, system.size, 2)
+    gram = lkgp.spectral.masked_gram(system.exact.transform.bases, system.exact.scale, system.exact.precisions, system.shape, modes)
+    torch.testing.assert_close(gram, whole[modes][:, modes], rtol=1e-10, atol=1e-10 * float(whole.abs().max()))
+
+
+@pytest.mark.parametrize("case", [*SOME, CURVES], ids=name)
+def test_stochastic_gradients_are_unbiased(case):
+    """z-test over independent estimates: all entries within 4.5 standard errors."""
+    model, data = case.build(), case.data()
+    dense = gradients(dense_log_likelihood(model, case, data), model)
+    sample = torch.stack(
+        [gradients(spectral_mll(model, data, TIGHT, Probes.draw(data, 8, seed), value=False).objective, model) for seed in range(60)]
+    )
+    error = sample.std(dim=0) / math.sqrt(len(sample))
+    assert bool(((sample.mean(dim=0) - dense).abs() <= 4.5 * error + 1e-7).all())
+
+
+@pytest.mark.parametrize("case", COMPLETE, ids=name)
+def test_a_complete_grid_is_exact(case):
+    """Value, gradient, mean and variance, with no random number involved."""
+    model, data, oracle = case.build(), case.data(), case.oracle()
+    likelihood = spectral_mll(model, data, TIGHT, Probes.draw(data, 2, 0))
+    assert float(likelihood.objective.detach()) == pytest.approx(oracle.log_likelihood(), abs=1e-7)
+    dense = gradients(dense_log_likelihood(model, case, data), model)
+    torch.testing.assert_close(gradients(likelihood.objective, model), dense, atol=1e-5, rtol=1e-5)
+    posterior = condition(model, data, Plan(TIGHT, ""))
+    for new in (case.coords, case.new_coords()):
+        points = [torch.as_tensor(x) for x in new]
+        np.testing.assert_allclose(posterior.mean(points).numpy(), oracle.mean_at(new), atol=1e-6)
+        np.testing.assert_allclose(posterior.variance(points).numpy(), oracle.variance_at(new), atol=1e-6)
+    assert posterior.variance_error == 0
+
+
+@pytest.mark.parametrize("case", [*SOME, CURVES], ids=name)
+def test_the_value_of_a_partial_grid_is_within_its_stated_error(case):
+    model, data = case.build(), case.data()
+    likelihood = spectral_mll(model, data, replace(TIGHT, num_probes=200, lanczos_steps=200), Probes.draw(data, 2, 0))
+    assert abs(float(likelihood.objective.detach()) - case.oracle().log_likelihood()) <= 4.5 * likelihood.error + 1e-7
+
+
+@pytest.mark.parametrize("tolerance", [1e-8, 1e-4, 1e-2])
+def test_what_is_left_out_of_the_spectrum_keeps_its_bound(tolerance):
+    case = Case("smooth", (12, 30), "random", kinds=("rbf", "rbf"), regular=True)
+    model, data = case.build(), case.data()
+    system = spectral_system(model, data, replace(TIGHT, tolerance=tolerance), 8)
+    assert system.size < 12 * 30 / 2
+    assert system.truncation <= tolerance * (1 + 1e-9)
+    whole = math.sqrt(system.size) * torch.eye(system.size, dtype=torch.float64)
+    logdet = trace_of_log(system.exact.__matmul__, whole, system.size)[0] + system.known_logdet
+    assert abs(float(logdet) - np.linalg.slogdet(case.oracle().matrix)[1]) <= tolerance * data.grid.num_observed + 1e-7
+
+
+def test_a_loose_truncation_is_mended_by_the_true_residual():
+    """The posterior is that of the whole spectrum, however much of it the system leaves out."""
+    case = Case("smooth", (12, 30), "random", kinds=("rbf", "matern"), regular=True)
+    posterior = condition(case.build(), case.data(), Plan(Spectral(tolerance=1e-3), ""))
+    assert posterior.solution.converged
+    assert float(posterior.solution.residuals.max()) <= 1e-6
+    points = [torch.as_tensor(x) for x in case.coords]
+    np.testing.assert_allclose(posterior.mean(points).numpy(), case.oracle().mean_at(case.coords), atol=1e-5)
+
+
+def test_low_rank_spectra_of_long_factors_are_found_by_pivoting(monkeypatch):
+    x = torch.linspace(0, 1, 120, dtype=torch.float64)[:, None]
+    matrix = torch.exp(-0.5 * torch.cdist(x, x).square() / 0.2**2)
+    whole = FactorBasis.of(matrix)
+    monkeypatch.setattr("lkgp.spectrum.PIVOTED_PAYS", 10)
+    for tail in (0.0, 1e-6, 1e-2):
+        basis = FactorBasis.of(matrix, tail)
+        assert basis.rank <= whole.rank
+        eye = torch.eye(basis.rank, dtype=torch.float64)
+        torch.testing.assert_close(basis.vectors.mT @ basis.vectors, eye, atol=1e-12, rtol=0)
+        left = matrix - basis.root @ basis.root.mT
+        assert float(left.diagonal().sum()) <= max(tail, 1e-10)
+        assert float(left.diagonal().sum()) <= basis.tail + 1e-10
+        assert float(torch.linalg.eigvalsh(left)[0]) >= -1e-12
+
+
+def test_a_start_is_used_and_a_limit_is_told():
+    case = CURVES
+    system = spectral_system(case.build(), case.data(), TIGHT, 8)
+    rhs = torch.randn(system.grid.num_observed, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    solution = system.solve(rhs, 1e-8)
+    again = system.solve(rhs, 1e-5, x0=solution.values)
+    assert again.iterations < system.solve(rhs, 1e-5).iterations / 3
+    assert again.converged
+    short = system.solve(rhs, 1e-8, max_iterations=2)
+    assert short.reason is Reason.ITERATION_LIMIT
+    assert float(short.residuals.max()) > 1e-8
+
+
+def test_nonsense_is_told():
+    system = spectral_system(CURVES.build(), CURVES.data(), TIGHT, 8)
+    rhs = torch.full((system.grid.num_observed, 1), math.nan, dtype=torch.float64)
+    assert system.solve(rhs, 1e-6).reason is Reason.NON_FINITE
+
+
+@pytest.mark.parametrize("case", SOME, ids=name)
+def test_zero_right_hand_sides_are_solved_by_zero(case):
+    system = spectral_system(case.build(), case.data(), TIGHT, 8)
+    solution = system.solve(torch.zeros(system.grid.num_observed, 2, dtype=torch.float64), 1e-6)
+    assert solution.converged
+    assert bool((solution.values == 0).all())
+
+
+def test_a_fit_in_the_eigenbasis_finds_what_the_exact_fit_finds():
+    """The exact likelihood at its optimum is lower by less than half a nat a parameter, which is one standard error of each."""
+    rng = np.random.default_rng(3)
+    X, T = rng.uniform(0, 3, (40, 1)), np.linspace(0, 1, 25)
+    smooth = np.sin(2 * X) * np.cos(3 * T) + X * T
+    data = from_array([X, T], np.where(rng.random((40, 25)) < 0.7, smooth + 0.1 * rng.normal(size=(40, 25)), np.nan))
+    model = LatentKroneckerGP(default_kernels([1, 1])).double()
+    exact = fit(model, data, method=Direct(), optimizer=BFGS())
+    stochastic = fit(model, data, method=Spectral(num_probes=32), optimizer=BFGS())
+    assert exact.converged
+    assert stochastic.converged
+    assert isinstance(stochastic.plan.method, Spectral)
+
+    def likelihood(result):
+        return float(exact_mll(result.model, data, Direct()).objective.detach())
+
+    num_free = sum(p.numel() for p in model.parameters())
+    assert likelihood(exact) - 0.5 * num_free <= likelihood(stochastic) <= likelihood(exact) + 0.1
