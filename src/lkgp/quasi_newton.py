@@ -12,6 +12,10 @@ from lkgp.solvers.base import check_settings
 # How far the first step may go, and any step where values tell whether it was a good one, and where only gradients do; in the units
 # of the raw parameters.
 FIRST_RADIUS, LARGEST_RADIUS, LARGEST_BLIND_RADIUS = 2.0, 64.0, 4.0
+# The least curvature, relative to the largest.
+FLATTEST = 1e-6
+# What counts as a small region when convergence is judged.
+SMALL_RADIUS = 0.1
 # How much of the curvature along a step one update leaves at the least.
 LEAST_CURVATURE = 0.2
 
@@ -58,10 +62,10 @@ def maximise(evaluate: Callable[[np.ndarray, float], Point], accepted: list[np.n
     here = evaluate(accepted[-1], math.inf)
     if not np.isfinite(here.gradient).all():
         raise np.linalg.LinAlgError("the likelihood cannot be computed at the first hyperparameters")
-    curvature, radius = here.information(), FIRST_RADIUS
+    curvature, radius = positive(here.information()), FIRST_RADIUS
     for taken in range(max_steps):
         # A region that has become small makes any gain small, which is no sign of an optimum.
-        if step_within(max(radius, FIRST_RADIUS), curvature, here.gradient)[1] < enough:
+        if step_within(max(radius, SMALL_RADIUS), curvature, here.gradient)[1] < enough:
             return True, f"converged after {taken} steps"
         step, expected = step_within(radius, curvature, here.gradient)
         while True:
@@ -105,7 +109,7 @@ def step_within(radius: float, curvature: np.ndarray, gradient: np.ndarray) -> t
     back, and the others are not.
     """
     values, vectors = np.linalg.eigh(curvature)
-    values = values.clip(min=1e-12 * max(values[-1], 1e-300))
+    values = values.clip(min=FLATTEST * max(values[-1], 1e-300))
     slopes = vectors.T @ gradient
     shift = 0.0
     if np.linalg.norm(slopes / values) > radius:
@@ -122,9 +126,15 @@ def updated(curvature: np.ndarray, step: np.ndarray, change: np.ndarray) -> np.n
     """The curvature after `change` of the gradient along `step`: BFGS with Powell's damping, so it stays positive."""
     product = curvature @ step
     bent, along = float(step @ product), float(step @ change)
-    if bent <= 0:
-        return curvature
+    if bent <= 0:  # by rounding
+        return positive(curvature)
     if along < LEAST_CURVATURE * bent:
         mix = (1 - LEAST_CURVATURE) * bent / (bent - along)
         change = mix * change + (1 - mix) * product
     return curvature + np.outer(change, change) / float(step @ change) - np.outer(product, product) / bent
+
+
+def positive(curvature: np.ndarray) -> np.ndarray:
+    """The curvature with no direction flatter than rounding allows."""
+    values, vectors = np.linalg.eigh(curvature)
+    return (vectors * values.clip(min=FLATTEST * max(values[-1], 1e-300))) @ vectors.T
