@@ -71,7 +71,7 @@ class Spectral:
 
     residual_rtol: relative residual of the solve for the mean
     sample_rtol: relative residual of the solves for samples
-    rtol: residual of solves for the likelihood, relative, in whitened weights
+    rtol: error of the solves for the likelihood, relative, in the norm of A; that of the likelihood is its square
     fit_rtol: the same while the hyperparameters are sought
     tolerance: how much the log-likelihood, by observation, may change by what is left out of the spectra
     fit_tolerance: the same while the hyperparameters are sought
@@ -84,8 +84,8 @@ class Spectral:
 
     residual_rtol: float = 1e-6
     sample_rtol: float = 1e-2
-    rtol: float = 1e-5
-    fit_rtol: float = 2e-3
+    rtol: float = 1e-3
+    fit_rtol: float = 0.03
     tolerance: float = 1e-5
     fit_tolerance: float = 1e-4
     max_block: int = 8000

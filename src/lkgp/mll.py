@@ -22,7 +22,7 @@ from lkgp.readers import Observations
 from lkgp.solvers import Solution, solve
 
 # What the curvature of the likelihood needs of a solve, relative.
-CURVATURE_RTOL = 0.05
+CURVATURE_RTOL = 0.1
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,9 +9,9 @@ A product with H is two transforms and one product with the cells' precisions, w
 for in coordinates that are whitened by C C^T ~ H: the diagonal of H, which is nearly all of it where cells are missing at random; and
 for other gaps a dense block of H itself over the leading modes.
 
-H^-1 is the posterior covariance of the weights, so an error e of h makes an error of at most |e|_H posterior standard deviations in
-any prediction; and r^T A^-1 r, computed from h, is wrong by |e|_H^2. The norm of the whitened residual is |e|_H, up to the root of an
-eigenvalue of C^-1 H C^-T.
+With a residual r = b - H h in weights, the error of x = A^-1 y is known to be small: |e|_A^2 = r^T (I - H^-1) r <= |r|^2. In that norm
+an error counts in units of the log-likelihood: it changes y^T A^-1 y by |e|_A^2, and a prediction by at most |e|_A prior standard
+deviations.
 """
 
 import math
@@ -207,8 +207,8 @@ class SpectralSystem:
     ) -> Solution:
         """A^-1 B for B (n, c), float64.
 
-        rtol: the residual that is allowed in whitened weights, over the root of b^T A^-1 b; computed in float64, and the solution's
-            `residuals`
+        rtol: the error that is allowed, relative: |e|_A <= rtol |x|_A. The residual in weights, which bounds it, is computed in
+            float64; the solution's `residuals` are those bounds.
         residual_rtol: the relative residual |b - A x| / |b| that is allowed besides, A being truncated
         x0: where to start, (n, c)
         """
@@ -223,8 +223,7 @@ class SpectralSystem:
         iterations, products, reason = 0, 0 if x0 is None else rhs.shape[1], Reason.ITERATION_LIMIT
         before = torch.full_like(plain, torch.inf)
         while True:
-            left = whitening.solve(residual)
-            size = torch.linalg.vector_norm(left, dim=0)
+            size = torch.linalg.vector_norm(residual, dim=0)
             relative = size / energy.sqrt().clamp(min=1e-300)
             excess = relative / rtol  # above one where more must be done
             if math.isfinite(residual_rtol) and (iterations or x0 is not None):
@@ -248,7 +247,7 @@ class SpectralSystem:
             before, active = size, torch.nonzero(missed).flatten()
             wanted = 0.7 / float(excess[active].max())
             inner = ConjugateGradients(min(max(wanted, FLOAT32_RTOL), 0.5), max_iterations - iterations)
-            step = inner.solve(self.fast, left[:, active].to(self.fast.scale.dtype))
+            step = inner.solve(self.fast, whitening.solve(residual[:, active]).to(self.fast.scale.dtype))
             h[:, active] += whitening.solve_t(step.values.double())
             iterations, products = iterations + step.iterations, products + step.products + rhs.shape[1]
             residual = target - self.exact.latent(h)
