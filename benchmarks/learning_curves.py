@@ -10,16 +10,14 @@ from nothing but its fit. For lkgp, fit, mean and standard deviation of all cell
 import argparse
 import os
 import time
-import warnings
 from pathlib import Path
 
-import gpytorch
 import numpy as np
 import torch
 from gpytorch.kernels import RBFKernel, ScaleKernel
-from linear_operator.operators import KroneckerProductLinearOperator, MaskedLinearOperator
 
 from lkgp import LKGP, metrics
+from lkgp.benchmarks.paper_recipe import PaperRecipe
 
 
 def load(curves: int = 400, split: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
@@ -40,44 +38,16 @@ def load(curves: int = 400, split: int = 0) -> tuple[np.ndarray, np.ndarray, np.
     return X[:curves], T, Y[:curves], observed[:curves]
 
 
-class PaperModel(gpytorch.models.ExactGP):
-    def __init__(self, X, T, y, observed, likelihood):
-        super().__init__(X, y, likelihood)
-        self.mean_module = gpytorch.means.ConstantMean()
-        self.over_settings, self.over_time = ScaleKernel(RBFKernel(ard_num_dims=X.shape[1])), RBFKernel()
-        self.T, self.observed = T, observed
-
-    def forward(self, X):
-        full = KroneckerProductLinearOperator(self.over_settings(X).evaluate_kernel(), self.over_time(self.T).evaluate_kernel())
-        mean = self.mean_module(X.new_zeros(int(self.observed.sum()), 1))
-        return gpytorch.distributions.MultivariateNormal(mean, MaskedLinearOperator(full, self.observed, self.observed))
-
-
-def paper_settings(X, T, Y, observed, steps: int) -> tuple[PaperModel, float]:
-    """The hyperparameters that the paper's recipe finds, and the seconds it took."""
-    torch.manual_seed(0)
-    mask = torch.as_tensor(observed).flatten()
-    X, T, y = (torch.as_tensor(a, dtype=torch.float32) for a in (X, T[:, None], Y[observed]))
-    model = PaperModel(X, T, y, mask, gpytorch.likelihoods.GaussianLikelihood())
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
-    objective = gpytorch.mlls.ExactMarginalLogLikelihood(model.likelihood, model)
-    s = gpytorch.settings
-    began = time.perf_counter()
-    with (
-        s.max_cholesky_size(1),
-        s.cg_tolerance(0.01),
-        s.max_preconditioner_size(100),
-        s.min_preconditioning_size(1),
-        s.num_trace_samples(10),
-    ):
-        for step in range(steps):
-            optimizer.zero_grad()
-            loss = -objective(model(X), y)
-            loss.backward()
-            optimizer.step()
-            if step % 10 == 0:
-                print(f"  paper's settings: step {step}, {time.perf_counter() - began:.0f} s, loss {loss.item():.3f}", flush=True)
-    return model, time.perf_counter() - began
+def paper_fit(X, T, Y, observed, steps: int) -> tuple[PaperRecipe, float]:
+    """The paper's recipe after its steps, and the seconds they took."""
+    recipe = PaperRecipe([X, T], np.where(observed, Y, np.nan), [ScaleKernel(RBFKernel(ard_num_dims=7)), RBFKernel()])
+    total = 0.0
+    for step in range(steps):
+        loss, seconds = recipe.step()
+        total += seconds
+        if step % 10 == 0:
+            print(f"  paper's settings: step {step}, {total:.0f} s, loss {loss:.3f}", flush=True)
+    return recipe, total
 
 
 def scores(name: str, truth, mean, std, seconds: float) -> None:
@@ -102,11 +72,10 @@ def main() -> None:
     print(f"log likelihood by observation {gp.log_marginal_likelihood() / observed.sum():.4f}")
     scores("lkgp", Y[hidden], mean[hidden], std[hidden], seconds)
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        model, paper_seconds = paper_settings(X, T, Y, observed, steps)
+    recipe, paper_seconds = paper_fit(X, T, Y, observed, steps)
+    model = recipe.model
     found = LKGP(
-        [model.over_settings, model.over_time],
+        list(model.kernels),
         mean=model.mean_module.constant.item(),
         noise=model.likelihood.noise.item(),
         standardize=False,

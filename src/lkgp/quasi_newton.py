@@ -9,11 +9,13 @@ import numpy as np
 
 from lkgp.solvers.base import check_settings
 
-# How far the first step may go, and any step where values tell whether it was a good one, and where only gradients do; in the units
-# of the raw parameters.
-FIRST_RADIUS, LARGEST_RADIUS, LARGEST_BLIND_RADIUS = 2.0, 64.0, 4.0
+# How far the first step may go, and any step, in the units of the raw parameters; and any step where no value would tell that it
+# went astray.
+FIRST_RADIUS, LARGEST_RADIUS, LARGEST_BLIND_RADIUS = 1.0, 64.0, 1.0
 # The least curvature, relative to the largest.
 FLATTEST = 1e-6
+# The information is computed again when the expected gain has fallen by this factor.
+FAR = 0.01
 # What counts as a small region when convergence is judged.
 SMALL_RADIUS = 0.1
 # How much of the curvature along a step one update leaves at the least.
@@ -62,12 +64,18 @@ def maximise(evaluate: Callable[[np.ndarray, float], Point], accepted: list[np.n
     here = evaluate(accepted[-1], math.inf)
     if not np.isfinite(here.gradient).all():
         raise np.linalg.LinAlgError("the likelihood cannot be computed at the first hyperparameters")
-    curvature, radius = positive(here.information()), FIRST_RADIUS
+    largest = LARGEST_RADIUS if math.isfinite(here.value) else LARGEST_BLIND_RADIUS
+    curvature, radius, hoped_for = positive(here.information()), min(FIRST_RADIUS, largest), 0.0
     for taken in range(max_steps):
         # A region that has become small makes any gain small, which is no sign of an optimum.
         if step_within(max(radius, SMALL_RADIUS), curvature, here.gradient)[1] < enough:
             return True, f"converged after {taken} steps"
         step, expected = step_within(radius, curvature, here.gradient)
+        if expected < FAR * hoped_for:
+            # So much nearer to the optimum, the information is another one.
+            curvature, hoped_for = positive(here.information()), 0.0
+            step, expected = step_within(radius, curvature, here.gradient)
+        hoped_for = max(hoped_for, expected)
         while True:
             there = evaluate(accepted[-1] + step, expected)
             gained = gain(here, there, step)
@@ -82,7 +90,7 @@ def maximise(evaluate: Callable[[np.ndarray, float], Point], accepted: list[np.n
         # The trust region grows where the model was right up to its border, and shrinks where it was not.
         length = float(np.linalg.norm(step))
         if gained > 0.75 * expected and length > 0.9 * radius:
-            radius = min(2 * radius, LARGEST_RADIUS if math.isfinite(there.value) else LARGEST_BLIND_RADIUS)
+            radius = min(2 * radius, largest)
         elif gained < 0.25 * expected:
             radius = 0.5 * length
         accepted.append(accepted[-1] + step)
