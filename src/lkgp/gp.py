@@ -1,6 +1,7 @@
 """The class that most people use: arrays in, arrays out, in their own units."""
 
 import copy
+import math
 import sys
 import time
 import warnings
@@ -290,7 +291,12 @@ class LKGP:
             return self.progress
         if not self.progress:
             return None
-        return lambda step, value: print(f"lkgp: evaluation {step}, objective {value:.5f} by observation", file=sys.stderr)
+
+        def show(step: int, value: float) -> None:
+            known = f", objective {value:.5f} by observation" if math.isfinite(value) else ""
+            print(f"lkgp: evaluation {step}{known}", file=sys.stderr)
+
+        return show
 
     def _scaled(self, observations: Observations) -> Observations:
         """The observations as the model sees them."""
