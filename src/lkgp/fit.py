@@ -115,7 +115,7 @@ def fit(
         chosen = plan(model, data, method, max_memory)
         return FitResult(model, chosen, BFGS(), [], 0, True, "no hyperparameter is free", 0.0)
     interrupted = _coarse_start(model, data, seed, progress, notes, max_memory)
-    chosen = plan(model, data, method, max_memory)
+    chosen = plan(model, data, method, max_memory, fitting=True)
     chosen = replace(chosen, method=for_fitting(chosen.method))
     picked = _default_optimizer(chosen, num_free) if optimizer == "auto" else optimizer
     objective = Objective(model, data, chosen, seed, progress)
@@ -220,7 +220,7 @@ def _coarse_start(
     """Move the hyperparameters of `model` to the optima on ever larger parts of the data. Returns whether Ctrl-C was pressed."""
     sizes = []
     for subset in coarse_levels(data, seed):
-        chosen = plan(model, subset, "auto", max_memory)
+        chosen = plan(model, subset, "auto", max_memory, fitting=True)
         objective = Objective(model, subset, replace(chosen, method=for_fitting(chosen.method)), seed, progress)
         start = objective.get()
         try:

@@ -25,7 +25,7 @@ class Direct:
     fit_tolerance: the same while the hyperparameters are sought
     """
 
-    max_size: int = 2500
+    max_size: int = 8000
     tolerance: float = 1e-10
     fit_tolerance: float = 1e-6
 
@@ -114,6 +114,8 @@ class Spectral:
 
 Method = Direct | Spectral | Iterative
 
+# Unknowns of a factorisation in a fit, at the most, unless the caller asks for more.
+LARGEST_DIRECT_FIT = 2500
 # A factor longer than this is taken to have full rank, since its spectrum would cost more than it could save.
 LONGEST_SPECTRUM = 3000
 # Arrays of m x m that a factorisation with its gradient holds at once.
@@ -163,9 +165,14 @@ def reduction_axis(model: LatentKroneckerGP, data: Observations, tolerance: floa
 
 
 def plan(
-    model: LatentKroneckerGP, data: Observations, solver: "Method | Solver | Literal['auto']", max_memory: float | None = None
+    model: LatentKroneckerGP,
+    data: Observations,
+    solver: "Method | Solver | Literal['auto']",
+    max_memory: float | None = None,
+    *,
+    fitting: bool = False,
 ) -> Plan:
-    """Choose how to do inference, unless the caller has."""
+    """Choose how to do inference, unless the caller has. A fit factorises many times, so it is direct only for smaller systems."""
     if isinstance(solver, Cholesky):
         solver = Direct(max_size=data.grid.num_observed)
     elif not isinstance(solver, (Direct, Spectral, Iterative, str)):
@@ -175,7 +182,7 @@ def plan(
     if isinstance(solver, Spectral):
         return Plan(solver, "spectral, as asked")
     asked = isinstance(solver, Direct)
-    direct = solver if isinstance(solver, Direct) else Direct()
+    direct = solver if isinstance(solver, Direct) else Direct(max_size=LARGEST_DIRECT_FIT) if fitting else Direct()
     axis, size = reduction_axis(model, data, direct.tolerance)
     n, gigabytes = data.grid.num_observed, DIRECT_ARRAYS * size**2 * 8 / 1e9
     fits_memory = max_memory is None or gigabytes * 1e9 <= max_memory
