@@ -130,6 +130,8 @@ def fit(
         objective.history[:0] = history
     for p in objective.parameters:
         p.grad = None
+    if not isinstance(chosen.method, Direct):
+        notes.append(f"hyperparameters by {type(picked).__name__} with estimated gradients, {chosen.why}")
     seconds = time.perf_counter() - began
     return FitResult(model, chosen, picked, objective.history, objective.products, converged, reason, seconds, notes)
 

@@ -1,8 +1,6 @@
 """The class that most people use: arrays in, arrays out, in their own units."""
 
 import copy
-import math
-import sys
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -33,7 +31,7 @@ from lkgp.readers import (
     from_table,
     known_noise,
 )
-from lkgp.report import Report
+from lkgp.report import Report, print_progress
 from lkgp.saving import describe, rebuild
 from lkgp.scaling import Scaling
 from lkgp.solvers import Solution, Solver
@@ -291,12 +289,7 @@ class LKGP:
             return self.progress
         if not self.progress:
             return None
-
-        def show(step: int, value: float) -> None:
-            known = f", objective {value:.5f} by observation" if math.isfinite(value) else ""
-            print(f"lkgp: evaluation {step}{known}", file=sys.stderr)
-
-        return show
+        return print_progress
 
     def _scaled(self, observations: Observations) -> Observations:
         """The observations as the model sees them."""

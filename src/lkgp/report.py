@@ -1,5 +1,7 @@
 """What was done, how well it went, and what it cost: for people, and as plain data."""
 
+import math
+import sys
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -69,3 +71,9 @@ class Report:
         values["residuals"] = np.array(values["residuals"], dtype=float)
         values["structures"] = tuple(values["structures"])
         return cls(**values)
+
+
+def print_progress(step: int, value: float) -> None:
+    """One line on standard error for an evaluation of the objective, whose value may not be known."""
+    known = f", objective {value:.5f} by observation" if math.isfinite(value) else ""
+    print(f"lkgp: evaluation {step}{known}", file=sys.stderr)

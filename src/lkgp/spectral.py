@@ -180,16 +180,6 @@ class SpectralSystem:
         """R, the number of weights."""
         return len(self.exact.scale)
 
-    @property
-    def ranks(self) -> tuple[int, ...]:
-        """r_k, by factor of the grid."""
-        by_axis = dict(zip(self.order, (spectrum.rank for spectrum in self.spectra), strict=True))
-        return tuple(by_axis[k] for k in range(len(by_axis)))
-
-    @property
-    def block_size(self) -> int:
-        return len(self.whitening.modes)
-
     def scatter(self, values: Tensor) -> Tensor:
         """P^T X for X (n, c), as (c, N)."""
         return values.new_zeros(values.shape[1], self.grid.num_cells).index_copy_(1, self.index, values.mT)

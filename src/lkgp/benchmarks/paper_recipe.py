@@ -1,7 +1,7 @@
 """The paper's settings, written directly on GPyTorch and linear_operator.
 
-float32, Adam with rate 0.1 for 100 steps, conjugate gradients to a mean relative residual of 0.01, pivoted Cholesky of rank 100,
-10 probes, and 64 samples by pathwise conditioning with the same solver.
+float32, Adam with rate 0.1 for 100 steps, conjugate gradients to a mean relative residual of 0.01, pivoted Cholesky of rank 100 and
+10 probes.
 """
 
 import copy
@@ -17,8 +17,6 @@ import torch
 from gpytorch.kernels import Kernel
 from linear_operator.operators import KroneckerProductLinearOperator, MaskedLinearOperator
 from torch import Tensor
-
-State = dict[str, Tensor]
 
 
 @contextmanager
@@ -55,7 +53,7 @@ class LatentKroneckerExactGP(gpytorch.models.ExactGP):
 
 
 class PaperRecipe:
-    """A fit that can be stopped after any step, and taken up from any.
+    """The fit, step by step.
 
     coords: two arrays (p, d) and (q, d'); values: (p, q), NaN where nothing was observed
     """
@@ -80,32 +78,3 @@ class PaperRecipe:
             loss.backward()
             self.optimizer.step()
         return float(loss.detach()), time.perf_counter() - began
-
-    def state(self) -> dict[str, Any]:
-        return {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict(), "random": torch.get_rng_state()}
-
-    def load(self, state: dict[str, Any]) -> None:
-        self.model.load_state_dict(state["model"])
-        self.optimizer.load_state_dict(state["optimizer"])
-        torch.set_rng_state(state["random"])
-
-    @torch.no_grad()
-    def sample(self, num: int = 64) -> tuple[Tensor, float]:
-        """Posterior samples of f at every cell, (num, p q), by pathwise conditioning. Returns them and the seconds they took."""
-        began = time.perf_counter()
-        with paper_settings():
-            covariance = self.model(self.coords[0]) if self.model.training else None
-            assert covariance is not None
-            factors = [kernel(x).to_dense() for kernel, x in zip(self.model.kernels, self.coords, strict=True)]
-            roots = [gpytorch.utils.cholesky.psd_safe_cholesky(factor) for factor in factors]
-            p, q = (len(x) for x in self.coords)
-            prior = roots[0] @ torch.randn(num, p, q) @ roots[1].mT
-            noise = self.model.likelihood.noise.sqrt() * torch.randn(num, len(self.y))
-            mean = self.model.mean_module.constant
-            right = self.y - mean - prior.flatten(1)[:, self.observed] - noise
-            system = self.model.likelihood(covariance).lazy_covariance_matrix
-            weights = system.solve(right.mT)
-            cells = torch.zeros(num, p * q)
-            cells[:, self.observed] = weights.mT
-            draws = mean + prior + factors[0] @ cells.view(num, p, q) @ factors[1].mT
-        return draws.flatten(1), time.perf_counter() - began
