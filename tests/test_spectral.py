@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-import lkgp.spectral
+import lkgp.observed
+import lkgp.whitening
 from cases import CASES, SOME, Case, name
 from lkgp import BFGS, Direct, LatentKroneckerGP, Plan, Spectral, condition, fit, from_array
 from lkgp.methods import spectral_system
@@ -27,8 +28,8 @@ COMPLETE = [Case("complete", (7, 6), "none"), Case("complete, three factors", (5
 def block(request, monkeypatch):
     """Force the size of the dense block in the whitening."""
     if request.param is not None:
-        monkeypatch.setattr(lkgp.spectral, "TRIAL_CONDITION", 0.0)
-        monkeypatch.setattr(lkgp.spectral, "cheapest_block", lambda diagonal, *_: min(request.param, len(diagonal)))
+        monkeypatch.setattr(lkgp.whitening, "TRIAL_CONDITION", 0.0)
+        monkeypatch.setattr(lkgp.whitening, "cheapest_block", lambda diagonal, *_: min(request.param, len(diagonal)))
     return request.param
 
 
@@ -47,10 +48,43 @@ def test_solves_and_log_determinant_are_those_of_the_oracle(case, precision, blo
     error = loose.values.numpy() - exact
     energy = np.sqrt(np.einsum("ic,ij,jc->c", error, matrix, error) / np.einsum("ic,ij,jc->c", exact, matrix, exact))
     assert (energy <= 1.01 * loose.residuals.numpy() + 1e-9).all()
+    # A start far from the truth does no harm.
+    wrong = torch.randn(3, system.grid.num_cells, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    np.testing.assert_allclose(system.solve(rhs, 1e-9, start=wrong).values.numpy(), exact, atol=1e-6 * np.abs(exact).max())
     # Probes of the whole space make the quadrature exact.
     whole = math.sqrt(system.size) * torch.eye(system.size, dtype=torch.float64)
     left, _ = trace_of_log(system.exact.__matmul__, whole, system.size)
     assert float(left + system.known_logdet) == pytest.approx(np.linalg.slogdet(matrix)[1], abs=1e-7)
+
+
+@pytest.mark.parametrize("case", [*CASES, CURVES], ids=name)
+@pytest.mark.parametrize("space", ["cells", "dense"])
+def test_solves_in_the_space_of_the_observations_are_those_of_the_oracle(case, space, observed_block):
+    model, data, matrix = case.build(), case.data(), case.oracle().matrix
+    system = spectral_system(model, data, replace(TIGHT, space=space), 8)
+    rhs = torch.randn(len(matrix), 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    exact = np.linalg.solve(matrix, rhs.numpy())
+    start = torch.randn(3, system.grid.num_cells, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    for solution in (system.solve(rhs, 1e-9), system.solve(rhs, 1e-9, start=start)):
+        assert solution.converged
+        np.testing.assert_allclose(solution.values.numpy(), exact, atol=1e-6 * np.abs(exact).max())
+    # M <= A, so the error that is reported is a bound.
+    loose = system.solve(rhs, 1e-2)
+    error = loose.values.numpy() - exact
+    energy = np.sqrt(np.einsum("ic,ij,jc->c", error, matrix, error) / np.einsum("ic,ij,jc->c", exact, matrix, exact))
+    assert (energy <= 1.01 * loose.residuals.numpy() + 1e-9).all()
+    # The function at the observed cells is what the data are, less their noise.
+    torch.testing.assert_close(loose.latent[:, system.grid.index].mT, rhs - system.noise[:, None] * loose.values)
+    left, standard_error = system.remaining_logdet(400, len(matrix), seed=0)
+    assert abs(float(left + system.known_logdet) - np.linalg.slogdet(matrix)[1]) <= 4.5 * standard_error + 1e-7
+
+
+@pytest.fixture(params=[None, 0, 5, 10**6], ids=["block as chosen", "no block", "block of 5", "block of all"])
+def observed_block(request, monkeypatch):
+    """Force the number of modes in the preconditioner of the observations."""
+    if request.param is not None:
+        monkeypatch.setattr(lkgp.observed, "cheapest_block", lambda diagonal, *_: min(request.param, len(diagonal)))
+    return request.param
 
 
 @pytest.mark.parametrize("case", [*SOME, CURVES], ids=name)
@@ -59,17 +93,19 @@ def test_the_block_is_that_of_the_matrix(case):
     system = spectral_system(model, data, TIGHT, 8)
     whole = system.exact.latent(torch.eye(system.size, dtype=torch.float64))
     modes = torch.arange(0, system.size, 2)
-    gram = lkgp.spectral.masked_gram(system.exact.transform.bases, system.exact.scale, system.exact.precisions, system.shape, modes)
+    gram = lkgp.whitening.masked_gram(system.exact.transform.bases, system.exact.scale, system.exact.precisions, system.shape, modes)
     torch.testing.assert_close(gram, whole[modes][:, modes], rtol=1e-10, atol=1e-10 * float(whole.abs().max()))
 
 
+@pytest.mark.parametrize("space", ["modes", "cells", "dense"])
 @pytest.mark.parametrize("case", [*SOME, CURVES], ids=name)
-def test_stochastic_gradients_are_unbiased(case):
+def test_stochastic_gradients_are_unbiased(case, space):
     """z-test over independent estimates: all entries within 4.5 standard errors."""
+    method = replace(TIGHT, space=space)
     model, data = case.build(), case.data()
     dense = gradients(dense_log_likelihood(model, case, data), model)
     sample = torch.stack(
-        [gradients(spectral_mll(model, data, TIGHT, Probes.draw(data, 8, seed), value=False).objective, model) for seed in range(60)]
+        [gradients(spectral_mll(model, data, method, Probes.draw(data, 8, seed), value=False).objective, model) for seed in range(60)]
     )
     error = sample.std(dim=0) / math.sqrt(len(sample))
     assert bool(((sample.mean(dim=0) - dense).abs() <= 4.5 * error + 1e-7).all())
@@ -91,10 +127,11 @@ def test_a_complete_grid_is_exact(case):
     assert posterior.variance_error == 0
 
 
+@pytest.mark.parametrize("space", ["modes", "cells", "dense"])
 @pytest.mark.parametrize("case", [*SOME, CURVES], ids=name)
-def test_the_value_of_a_partial_grid_is_within_its_stated_error(case):
+def test_the_value_of_a_partial_grid_is_within_its_stated_error(case, space):
     model, data = case.build(), case.data()
-    likelihood = spectral_mll(model, data, replace(TIGHT, num_probes=200, lanczos_steps=200), Probes.draw(data, 2, 0))
+    likelihood = spectral_mll(model, data, replace(TIGHT, space=space, num_probes=200, lanczos_steps=200), Probes.draw(data, 2, 0))
     assert abs(float(likelihood.objective.detach()) - case.oracle().log_likelihood()) <= 4.5 * likelihood.error + 1e-7
 
 
@@ -120,6 +157,36 @@ def test_a_loose_truncation_is_mended_by_the_true_residual():
     np.testing.assert_allclose(posterior.mean(points).numpy(), case.oracle().mean_at(case.coords), atol=1e-5)
 
 
+@pytest.mark.parametrize("space", ["modes", "cells", "dense"])
+@pytest.mark.parametrize("case", SOME, ids=name)
+def test_the_posterior_is_that_of_the_oracle_in_every_space(case, space):
+    posterior = condition(case.build(), case.data(), Plan(replace(TIGHT, space=space), ""))
+    oracle = case.oracle()
+    for new in (case.coords, case.new_coords()):
+        points = [torch.as_tensor(x) for x in new]
+        np.testing.assert_allclose(posterior.mean(points).numpy(), oracle.mean_at(new), atol=1e-6)
+        variance = oracle.variance_at(new)
+        # 2000 samples: a variance has a relative standard error of sqrt(2 / 2000) at the most
+        assert (np.abs(posterior.variance(points).numpy() - variance) <= 5 * math.sqrt(2 / 2000) * variance + 1e-7).all()
+
+
+def test_leading_eigenpairs_leave_nothing_negative(monkeypatch):
+    x = torch.linspace(0, 1, 120, dtype=torch.float64)[:, None]
+    matrix = torch.exp(-torch.cdist(x, x) / 0.2)
+    values = torch.linalg.eigvalsh(matrix).flip(0)
+    for pays in (10, 1000):
+        monkeypatch.setattr("lkgp.spectrum.PIVOTED_PAYS", pays)
+        for most, threshold in ((20, 1e-3), (120, 1e-3), (120, 0.1)):
+            basis = FactorBasis.leading(matrix, most, threshold)
+            left = torch.linalg.eigvalsh(matrix - basis.root @ basis.root.mT)
+            assert float(left[0]) >= -1e-12
+            assert float(left.sum()) == pytest.approx(basis.tail, abs=1e-10)
+            # The largest one is about as found by pivoting as it is.
+            assert float(basis.values[-1]) == pytest.approx(float(values[0]), rel=0.05)
+            assert basis.rank <= 120
+            assert float(basis.values[0]) > threshold
+
+
 def test_low_rank_spectra_of_long_factors_are_found_by_pivoting(monkeypatch):
     x = torch.linspace(0, 1, 120, dtype=torch.float64)[:, None]
     matrix = torch.exp(-0.5 * torch.cdist(x, x).square() / 0.2**2)
@@ -136,12 +203,14 @@ def test_low_rank_spectra_of_long_factors_are_found_by_pivoting(monkeypatch):
         assert float(torch.linalg.eigvalsh(left)[0]) >= -1e-12
 
 
-def test_a_start_is_used_and_a_limit_is_told():
+@pytest.mark.parametrize("space", ["modes", "cells"])
+def test_a_start_is_used_and_a_limit_is_told(space, monkeypatch):
+    monkeypatch.setattr(lkgp.observed, "cheapest_block", lambda diagonal, *_: 5)
     case = CURVES
-    system = spectral_system(case.build(), case.data(), TIGHT, 8)
+    system = spectral_system(case.build(), case.data(), replace(TIGHT, space=space), 8)
     rhs = torch.randn(system.grid.num_observed, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     solution = system.solve(rhs, 1e-8)
-    again = system.solve(rhs, 1e-5, x0=solution.values)
+    again = system.solve(rhs, 1e-5, start=solution.latent)
     assert again.iterations < system.solve(rhs, 1e-5).iterations / 3
     assert again.converged
     short = system.solve(rhs, 1e-8, max_iterations=2)

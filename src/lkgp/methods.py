@@ -8,6 +8,7 @@ import torch
 from lkgp.direct import ReducedSystem, reduced_size
 from lkgp.errors import InputError
 from lkgp.model import LatentKroneckerGP, evaluate
+from lkgp.observed import ObservedSystem
 from lkgp.preconditioners import PivotedCholesky, PreconditionerSettings
 from lkgp.readers import Observations
 from lkgp.solvers import Cholesky, ConjugateGradients, Solver
@@ -69,6 +70,8 @@ class Iterative:
 class Spectral:
     """Weights in the truncated eigenbasis of the factors, for large data; exact where no cell is missing and the noise is one number.
 
+    space: of the unknowns: "modes" of the truncated eigenbasis; "cells" that were observed, where the factors have too many modes;
+        "dense" are the cells without any use of the grid, where most of it is missing
     residual_rtol: relative residual of the solve for the mean
     sample_rtol: relative residual of the solves for samples
     rtol: error of the solves for the likelihood, relative, in the norm of A; that of the likelihood is its square
@@ -82,6 +85,7 @@ class Spectral:
     lanczos_steps: of the log-determinant
     """
 
+    space: Literal["modes", "cells", "dense"] = "modes"
     residual_rtol: float = 1e-6
     sample_rtol: float = 1e-2
     rtol: float = 1e-3
@@ -108,6 +112,8 @@ class Spectral:
             "lanczos_steps",
         )
         check_settings(self, max_iterations=self.max_iterations, **{name: getattr(self, name) for name in names})
+        if self.space not in ("modes", "cells", "dense"):
+            raise InputError(f"Spectral: space must be 'modes', 'cells' or 'dense', not {self.space!r}.")
         if self.precision not in ("float32", "float64"):
             raise InputError(f"Spectral: precision must be 'float32' or 'float64', not {self.precision!r}.")
 
@@ -205,10 +211,12 @@ def factorise(model: LatentKroneckerGP, data: Observations, method: Direct, axis
     return ReducedSystem(factors, noise, data.grid, axis, method.tolerance, method.max_size)
 
 
-def spectral_system(model: LatentKroneckerGP, data: Observations, method: Spectral, columns: int) -> SpectralSystem:
-    """A for the present hyperparameters in its truncated eigenbasis, to be solved for about so many right-hand sides."""
+def spectral_system(model: LatentKroneckerGP, data: Observations, method: Spectral, columns: int) -> SpectralSystem | ObservedSystem:
+    """A for the present hyperparameters with its leading modes, to be solved for about so many right-hand sides."""
     with torch.no_grad():
         factors = tuple(model.factor(k, x) for k, x in enumerate(data.grid.coords))
         noise = model.noise_diagonal(data).detach()
     precision = torch.float32 if method.precision == "float32" else torch.float64
-    return SpectralSystem(factors, noise, data.grid, method.tolerance, method.max_block, columns, precision)
+    if method.space == "modes":
+        return SpectralSystem(factors, noise, data.grid, method.tolerance, method.max_block, columns, precision)
+    return ObservedSystem(factors, noise, data.grid, method.max_block, columns, precision, dense=method.space == "dense")

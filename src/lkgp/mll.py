@@ -17,9 +17,10 @@ from lkgp.methods import Direct, Iterative, Plan, Spectral, factorise, spectral_
 from lkgp.model import LatentKroneckerGP
 from lkgp.operators import LatentKronecker, factor_dense, kronecker_matmul
 from lkgp.preconditioners import Preconditioner
-from lkgp.quadrature import trace_of_log
+from lkgp.quadrature import random_signs, trace_of_log
 from lkgp.readers import Observations
 from lkgp.solvers import Solution, solve
+from lkgp.spectral import SpectralSystem
 
 # What the curvature of the likelihood needs of a solve, relative.
 CURVATURE_RTOL = 0.1
@@ -32,8 +33,9 @@ class Likelihood:
     objective: a scalar with the gradient, and the value (NaN if the value was not asked for)
     weights: a = A^-1 r, (n,)
     solve: X -> A^-1 X for X (n, c), exact or to a few percent
-    solution: of the systems for r (column 0) and for the probes, where there were any; its values are the next start
+    solution: of the systems for r (column 0) and for the probes, where there were any
     error: standard error of the value
+    next_start: for the solves at hyperparameters nearby, in the form that the same function takes
     """
 
     objective: Tensor
@@ -41,6 +43,7 @@ class Likelihood:
     solve: Callable[[Tensor], Tensor]
     solution: Solution | None = None
     error: float = 0.0
+    next_start: Tensor | None = None
 
 
 def gaussian_log_density(quadratic: Tensor, logdet: Tensor, n: int) -> Tensor:
@@ -96,11 +99,6 @@ class Probes:
         return cls(random_signs(normal(n)), normal(cells), normal(n))
 
 
-def random_signs(normals: Tensor) -> Tensor:
-    """+1 or -1 with equal chances, from standard normal numbers."""
-    return torch.where(normals > 0, 1.0, -1.0).to(normals.dtype)
-
-
 def stochastic_mll(
     model: LatentKroneckerGP,
     data: Observations,
@@ -142,7 +140,7 @@ def stochastic_mll(
         trace = (solved * products[:, 1:]).sum() / solved.shape[1]
         surrogate = -(weights[:, 0] * r).sum() + 0.5 * (weights * products[:, :1]).sum() - 0.5 * trace
         estimate = with_value(estimate, surrogate)
-    return Likelihood(estimate, weights[:, 0], roughly, solution, error)
+    return Likelihood(estimate, weights[:, 0], roughly, solution, error, solution.values)
 
 
 def spectral_mll(
@@ -151,37 +149,43 @@ def spectral_mll(
     method: Spectral,
     probes: Probes,
     *,
-    x0: Tensor | None = None,
+    expected: Tensor | None = None,
     value: bool = True,
 ) -> Likelihood:
-    """log p(y) and its gradient in the truncated eigenbasis; exact where no cell is missing and the noise is one number.
+    """log p(y) and its gradient from the leading modes of the factors; exact where no cell is missing and the noise is one number.
 
     Else the trace in the gradient is estimated with pathwise probes, as in `stochastic_mll`, and the log-determinant by quadrature
     of what the whitening leaves of it.
+
+    expected: by how much the posterior means given r and given each probe are expected to differ from zero and from the function
+        that the probe observes, at every cell, (1 + s, N): those of nearby hyperparameters
     """
     system = spectral_system(model, data, method, 2 * probes.noise.shape[1])
     r = model.residuals(data)
     with torch.no_grad():
         rhs, complete = r.detach().double()[:, None], system.complete
+        prior = rhs.new_zeros(1, data.grid.num_cells)
         if not complete:
-            rhs = torch.cat([rhs, system.prior_data(probes.prior.double(), probes.noise.double())], dim=1)
-        solution = system.solve(rhs, method.rtol, x0=x0, max_iterations=method.max_iterations)
+            drawn, functions = system.prior_data(probes.prior.double(), probes.noise.double())
+            rhs, prior = torch.cat([rhs, drawn], dim=1), torch.cat([prior, functions])
+            del drawn, functions
+        start = prior if expected is None else prior + expected[: len(prior)]
+        solution = system.solve(rhs, method.rtol, start=start, max_iterations=method.max_iterations)
+        moved = (solution.latent - prior).to(torch.float32)
+        del prior, start
         weights = solution.values[:, 0]
         estimate, error = torch.full((), torch.nan, dtype=torch.float64, device=r.device), math.nan
         if value:
-            generator = torch.Generator(r.device).manual_seed(method.num_probes)
-            shape = (system.size, 1 if complete else method.num_probes)
-            signs = random_signs(torch.randn(shape, generator=generator, dtype=torch.float64, device=r.device))
-            left, error = trace_of_log(system.exact.__matmul__, signs, 1 if complete else method.lanczos_steps)
+            left, error = system.remaining_logdet(method.num_probes, method.lanczos_steps, seed=method.num_probes)
             estimate = gaussian_log_density((rhs[:, 0] * weights).sum(), left + system.known_logdet, len(r))
-            error = 0.0 if complete else 0.5 * error
+            error = 0.5 * error
 
     def roughly(columns: Tensor) -> Tensor:
         return system.solve(columns.double(), CURVATURE_RTOL, max_iterations=method.max_iterations).values
 
     if torch.is_grad_enabled():
         # 1/2 a^T dA a - 1/2 tr(A^-1 dA) = sum_k <G_k, dK_k> + <g, dD>
-        if complete:
+        if isinstance(system, SpectralSystem) and complete:
             traces, noise_trace = system.complete_trace_weights()
             gradients = [g - 0.5 * t for g, t in zip(system.factor_weights(weights[:, None], [0.5]), traces, strict=True)]
             noise_gradient = 0.5 * weights.square() - 0.5 * noise_trace
@@ -191,7 +195,7 @@ def spectral_mll(
             noise_gradient = solution.values.square() @ torch.tensor(shares, dtype=torch.float64, device=r.device)
         surrogate = factor_surrogate(model, data, gradients, noise_gradient) - (weights.to(r.dtype) * r).sum()
         estimate = with_value(estimate, surrogate.double())
-    return Likelihood(estimate, weights, roughly, solution, error)
+    return Likelihood(estimate, weights, roughly, solution, error, moved)
 
 
 def factor_surrogate(model: LatentKroneckerGP, data: Observations, gradients: Sequence[Tensor], noise_gradient: Tensor) -> Tensor:

@@ -19,9 +19,9 @@ from lkgp.readers import Observations
 log = logging.getLogger("lkgp")
 
 # What the error of a gradient is worth, over the square of the relative error of its solves: measured on learning curves and weather.
-GRADIENT_NATS = 50.0
+GRADIENT_NATS = 2e5
 # No solve of a fit is looser than this.
-LOOSEST_RTOL = 0.3
+LOOSEST_RTOL = 0.1
 
 Progress = Callable[[int, float], None]
 
@@ -124,10 +124,10 @@ class Objective:
             # beside the gain.
             wanted = math.sqrt(0.1 * expected / GRADIENT_NATS)
             method = replace(method, rtol=min(max(method.rtol, wanted), LOOSEST_RTOL))
-            estimate = spectral_mll(self.model, self.data, method, self.probes, x0=self.warm_start, value=value)
+            estimate = spectral_mll(self.model, self.data, method, self.probes, expected=self.warm_start, value=value)
         else:
             estimate = stochastic_mll(self.model, self.data, method, self.probes, x0=self.warm_start, value=value)
         assert estimate.solution is not None
-        self.warm_start = estimate.solution.values
+        self.warm_start = estimate.next_start
         self.products += estimate.solution.products
         return estimate

@@ -5,7 +5,7 @@ for, R_k gets new rows and columns, [[R, 0], [C, S]], and w new entries, so that
 in every combination of factors, and what was drawn before does not change.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -86,7 +86,7 @@ class PriorDraws:
 
     @torch.no_grad()
     def __init__(self, model: LatentKroneckerGP, coords: Sequence[Tensor], num: int, generator: torch.Generator) -> None:
-        self.generator = generator
+        self.generator, self.num = generator, num
         self.factors = [FactorRoot(model, k, points) for k, points in enumerate(coords)]
         self.num_given = [factor.root.shape[1] for factor in self.factors]
         self.normals = self._standard_normal([num, *self.num_given])
@@ -97,8 +97,8 @@ class PriorDraws:
         return torch.randn(*shape, generator=self.generator, dtype=like.dtype, device=like.device)
 
     @torch.no_grad()
-    def __call__(self, coords: Sequence[Tensor]) -> Tensor:
-        """The draws at every cell of the product of `coords`, (N', num)."""
+    def __call__(self, coords: Sequence[Tensor], columns: slice = slice(None)) -> Tensor:
+        """The draws, or some of them, at every cell of the product of `coords`, (N', num)."""
         roots, before = [], self.normals.shape
         for k, (factor, points) in enumerate(zip(self.factors, coords, strict=True)):
             roots.append(factor.rows(points))
@@ -109,14 +109,14 @@ class PriorDraws:
                 self.normals = torch.cat([self.normals, self._standard_normal(shape)], dim=k + 1)
         if self.normals.shape != before:
             self.asked.append(list(coords))
-        return self._evaluate(roots, self.normals)
+        return self._evaluate(roots, self.normals[columns])
 
     @torch.no_grad()
-    def given_training(self, coords: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    def given_training(self, coords: Sequence[Tensor]) -> tuple[Callable[[slice], Tensor], Tensor]:
         """What the draws on the first points tell of other cells, without drawing anything.
 
-        Returns their conditional means (N', num), and the prior variance that is left, (n'_1, ..., n'_d). Neither depends on which
-        other cells were asked for.
+        Returns a function from some of the draws to their conditional means (N', c), and the prior variance that is left,
+        (n'_1, ..., n'_d). Neither depends on which other cells were asked for.
         """
         given, told, total = [], torch.ones((), dtype=self.normals.dtype), torch.ones((), dtype=self.normals.dtype)
         for factor, points, width in zip(self.factors, coords, self.num_given, strict=True):
@@ -133,7 +133,7 @@ class PriorDraws:
             told = told[..., None] * torch.minimum(explained, variance)
             total = total[..., None] * variance
         normals = self.normals[(slice(None), *(slice(0, width) for width in self.num_given))]
-        return self._evaluate(given, normals), (total - told).clamp(min=0)
+        return lambda columns: self._evaluate(given, normals[columns]), (total - told).clamp(min=0)
 
     @staticmethod
     def _evaluate(roots: Sequence[Tensor], normals: Tensor) -> Tensor:

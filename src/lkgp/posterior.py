@@ -17,6 +17,7 @@ from torch import Tensor
 from lkgp.direct import ReducedSystem
 from lkgp.methods import Direct, Iterative, Plan, Spectral, factorise, spectral_system
 from lkgp.model import LatentKroneckerGP
+from lkgp.observed import ObservedSystem
 from lkgp.operators import LatentKronecker, kronecker_matmul
 from lkgp.paths import PriorDraws, locate
 from lkgp.preconditioners import Preconditioner
@@ -29,8 +30,10 @@ from lkgp.spectral import SpectralSystem
 COLUMN_BYTES = 2e9
 # Sets of draws with other seeds than the model's own that are kept for when they are asked again.
 KEPT_DRAWS = 4
-# Arrays of the size of the right-hand sides that a solve holds at once.
-SOLVE_ARRAYS = 6
+# Arrays of the size of the grid, in float64, that a solve holds at once for every right-hand side.
+SOLVE_ARRAYS = 12
+# Added to the seed of the draws, so that their noise is not what the prior is drawn with.
+NOISE_SEED = 7919
 
 
 class PosteriorDraws:
@@ -42,21 +45,40 @@ class PosteriorDraws:
     @torch.no_grad()
     def __init__(self, posterior: "Posterior", num: int, seed: int, solution: Solution | None = None) -> None:
         self.posterior = posterior
-        data = posterior.data
-        generator = torch.Generator(data.values.device).manual_seed(seed)
-        self.prior = PriorDraws(posterior.model, data.grid.coords, num, generator)
-        latent = data.grid.gather(self.prior(data.grid.coords))
-        noise = torch.randn(latent.shape, generator=generator, dtype=latent.dtype, device=latent.device)
-        scale = posterior.operator.noise_diagonal().sqrt()[:, None]
-        self.solution = posterior.solve(latent + scale * noise, for_samples=True) if solution is None else solution
+        generator = torch.Generator(posterior.data.values.device).manual_seed(seed)
+        self.prior = PriorDraws(posterior.model, posterior.data.grid.coords, num, generator)
+        self.solution = self._solve(seed) if solution is None else solution
         self.weights = self.solution.values.contiguous()
+
+    def _solve(self, seed: int) -> Solution:
+        """A v = f(X) + e for every draw, as many at a time as memory allows."""
+        posterior, grid = self.posterior, self.posterior.data.grid
+        generator = torch.Generator(grid.index.device).manual_seed(seed + NOISE_SEED)
+        scale, parts = posterior.operator.noise_diagonal().sqrt(), []
+        for columns in self._blocks():
+            latent = self.prior(grid.coords, columns)
+            noisy = grid.gather(latent)
+            for column in noisy.unbind(dim=1):  # one by one, so that they do not depend on how many are drawn at a time
+                column.add_(scale * torch.randn(len(scale), generator=generator, dtype=scale.dtype, device=scale.device))
+            parts.append(posterior.solve(noisy, start=latent.mT, for_samples=True))
+        return joined(parts)
+
+    def _blocks(self) -> list[slice]:
+        """The draws, as many at a time as memory allows."""
+        width, num = self.posterior.columns_at_once(), self.prior.num
+        return [slice(start, min(start + width, num)) for start in range(0, num, width)]
 
     @torch.no_grad()
     def __call__(self, coords: Sequence[Tensor]) -> Tensor:
         """The draws at every cell of the product of `coords`, (num, n'_1, ..., n'_d)."""
-        weights = self.posterior.weights[:, None] - self.weights
-        values = self.prior(coords) + self.posterior.cross(coords, weights) + self.posterior.model.mean.constant.detach()
-        return values.mT.reshape(-1, *(len(x) for x in coords))
+        constant = self.posterior.model.mean.constant.detach()
+        values = [
+            self.prior(coords, columns).mT
+            + self.posterior.cross(coords, self.posterior.weights[:, None] - self.weights[:, columns]).mT
+            + constant
+            for columns in self._blocks()
+        ]
+        return torch.cat(values).view(-1, *(len(x) for x in coords))
 
     @torch.no_grad()
     def variance(self, coords: Sequence[Tensor]) -> Tensor:
@@ -65,8 +87,24 @@ class PosteriorDraws:
         What the first points leave open is known exactly; only the rest is averaged over draws, each about its exact mean.
         """
         given, left_open = self.prior.given_training(coords)
-        deviations = given - self.posterior.cross(coords, self.weights)
-        return deviations.square().mean(dim=1).view(left_open.shape) + left_open
+        total = torch.zeros_like(left_open)
+        for columns in self._blocks():
+            deviations = given(columns) - self.posterior.cross(coords, self.weights[:, columns])
+            total += deviations.square_().sum(dim=1).view(left_open.shape)
+        return total / self.prior.num + left_open
+
+
+def joined(parts: Sequence[Solution]) -> Solution:
+    """The solutions for several right-hand sides as one."""
+    failed = [part.reason for part in parts if not part.converged]
+    return Solution(
+        torch.cat([part.values for part in parts], dim=1),
+        torch.cat([part.residuals for part in parts]),
+        max(part.iterations for part in parts),
+        sum(part.products for part in parts),
+        failed[0] if failed else Reason.CONVERGED,
+        parts[0].rtol,
+    )
 
 
 @dataclass(eq=False)
@@ -98,7 +136,7 @@ class Posterior:
         return factorise(self.model, self.data, self.plan.method, self.plan.axis)
 
     @cached_property
-    def spectral(self) -> SpectralSystem:
+    def spectral(self) -> SpectralSystem | ObservedSystem:
         """The system in its eigenbasis, where inference is done there."""
         assert isinstance(self.plan.method, Spectral)
         return spectral_system(self.model, self.data, self.plan.method, self.plan.method.num_samples)
@@ -109,44 +147,47 @@ class Posterior:
         settings = self.plan.method.preconditioner
         return None if settings is None else settings.build(self.operator)
 
-    def solve(self, rhs: Tensor, x0: Tensor | None = None, for_samples: bool = False) -> Solution:
-        """A^-1 B for B (n, c), as many columns at a time as memory allows."""
+    def columns_at_once(self) -> int:
+        """How many right-hand sides are solved for at a time."""
         budget = COLUMN_BYTES if self.max_memory is None else self.max_memory
-        width = max(1, int(budget / (SOLVE_ARRAYS * self.data.grid.num_cells * rhs.element_size())))
-        starts = [None] * rhs.shape[1] if x0 is None else x0.split(width, dim=1)
-        parts = [self._solve(block, start, for_samples) for block, start in zip(rhs.split(width, dim=1), starts, strict=False)]
-        failed = [part.reason for part in parts if not part.converged]
-        return Solution(
-            torch.cat([part.values for part in parts], dim=1),
-            torch.cat([part.residuals for part in parts]),
-            max(part.iterations for part in parts),
-            sum(part.products for part in parts),
-            failed[0] if failed else Reason.CONVERGED,
-            parts[0].rtol,
-        )
+        return max(1, int(budget / (SOLVE_ARRAYS * self.data.grid.num_cells * 8)))
 
-    def _solve(self, rhs: Tensor, x0: Tensor | None, for_samples: bool) -> Solution:
+    def solve(self, rhs: Tensor, x0: Tensor | None = None, start: Tensor | None = None, for_samples: bool = False) -> Solution:
+        """A^-1 B for B (n, c).
+
+        x0: where to start, (n, c); start: or the function that B is expected to be an observation of, at every cell, (c, N)
+        """
         method = self.plan.method
         if isinstance(method, Direct):
-            return self._refine(rhs, lambda b: self.system.solve(b.double()), 1e-6 if rhs.dtype == torch.float64 else 1e-3)
+            return self._refine(rhs, lambda b, _: self.system.solve(b.double()), 1e-6 if rhs.dtype == torch.float64 else 1e-3)
         if isinstance(method, Iterative):
             return solve(self.operator, rhs, method.solver, preconditioner=self.preconditioner, x0=x0)
         rtol, energy = (method.sample_rtol, method.sample_rtol) if for_samples else (method.residual_rtol, method.rtol)
-        inner: list[Solution] = []
+        if start is None and x0 is not None:
+            start = kronecker_matmul(tuple(self.factors), self.data.grid.scatter(x0))
+        norms, inner = column_norms(rhs), list[Solution]()
 
-        def in_weights(b: Tensor) -> Tensor:
-            start = x0.double() if x0 is not None and not inner else None
-            inner.append(self.spectral.solve(b.double(), energy, residual_rtol=0.8 * rtol, x0=start, max_iterations=method.max_iterations))
-            return inner[-1].values
+        def in_modes(b: Tensor, enough: float) -> Tensor:
+            # The first solve is for B itself, whose size says how accurate it must be; the others mend what the truncation leaves.
+            expected, size, accuracy = (None, 1.0, 1.0) if inner else (start, norms.double(), energy)
+            inner.append(
+                self.spectral.solve(
+                    b.double() * size, accuracy, residual_rtol=0.8 * enough, start=expected, max_iterations=method.max_iterations
+                )
+            )
+            return inner[-1].values / size
 
-        solution = self._refine(rhs, in_weights, rtol if rhs.dtype == torch.float64 else max(rtol, 1e-3))
+        solution = self._refine(rhs, in_modes, rtol if rhs.dtype == torch.float64 else max(rtol, 1e-3))
         iterations, products = sum(s.iterations for s in inner), sum(s.products for s in inner)
         return replace(solution, iterations=iterations, products=solution.products + products)
 
-    def _refine(self, rhs: Tensor, system_solve: Callable[[Tensor], Tensor], rtol: float) -> Solution:
-        """Solve with a system that is A up to rounding and truncation, and correct it by the true residual, at least once."""
+    def _refine(self, rhs: Tensor, system_solve: Callable[[Tensor, float], Tensor], rtol: float) -> Solution:
+        """Solve with a system that is A up to rounding and truncation, and correct it by the true residual.
+
+        system_solve: B, and the relative residual that is enough, to about A^-1 B
+        """
         norms = column_norms(rhs)
-        x = system_solve(rhs / norms)
+        x = system_solve(rhs / norms, rtol)
         before, products = torch.full_like(norms, torch.inf), 0
         while True:
             residual = scaled_residual(self.operator, x.to(rhs.dtype), rhs, norms)
@@ -155,7 +196,7 @@ class Posterior:
             if bool((left <= rtol).all()) or not bool((left < 0.5 * before).any()):
                 break
             before = left
-            x += system_solve(residual)
+            x += system_solve(residual, rtol / float(left.max()))
         reason = Reason.CONVERGED if bool((left <= rtol).all()) else Reason.STAGNATED
         return Solution(x.to(rhs.dtype).mul_(norms), left, 1, products, reason, rtol)
 
@@ -195,7 +236,7 @@ class Posterior:
         prior = self.model.prior_variance(coords)
         if isinstance(self.plan.method, Direct):
             variance = prior - self.system.explained_variance(self.cross_factors(coords)).to(prior.dtype)
-        elif isinstance(self.plan.method, Spectral) and self.spectral.complete:
+        elif isinstance(self.plan.method, Spectral) and isinstance(self.spectral, SpectralSystem) and self.spectral.complete:
             variance = prior - self.spectral.explained_variance(self.cross_factors(coords)).to(prior.dtype)
         else:
             variance = self.draws(self.plan.method.num_samples, self.seed).variance(coords)

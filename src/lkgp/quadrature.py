@@ -10,18 +10,21 @@ from torch import Tensor
 BASIS_ENTRIES = 2**27
 
 
-def trace_of_log(apply: Callable[[Tensor], Tensor], probes: Tensor, steps: int) -> tuple[Tensor, float]:
+def trace_of_log(
+    apply: Callable[[Tensor], Tensor], probes: Tensor, steps: int, metric: Callable[[Tensor], Tensor] | None = None
+) -> tuple[Tensor, float]:
     """tr log B of a symmetric positive definite B, and its standard error: tr f(B) ~ mean of |z|^2 e_1^T f(T_z) e_1,
 
     with T_z the tridiagonal Lanczos matrix of B from z.
 
     apply: X -> B X for X (n, c)
     probes: (n, s) with E z z^T = I; sqrt(n) I makes it exact
+    metric: X -> W X, the inner product in which B is symmetric, x^T W y; then E z z^T = W^-1
     """
     steps = min(steps, len(probes))
     parts = []
     for block in probes.split(max(1, BASIS_ENTRIES // (len(probes) * steps)), dim=1):
-        tridiagonal, squared = lanczos(apply, block, steps)
+        tridiagonal, squared = lanczos(apply, block, steps, metric)
         nodes, vectors = torch.linalg.eigh(tridiagonal)
         smallest = torch.finfo(nodes.dtype).tiny
         parts.append(squared * (vectors[:, 0].square() * nodes.clamp(min=smallest).log()).sum(dim=1))
@@ -30,31 +33,43 @@ def trace_of_log(apply: Callable[[Tensor], Tensor], probes: Tensor, steps: int) 
     return estimates.mean(), error
 
 
-def lanczos(apply: Callable[[Tensor], Tensor], start: Tensor, steps: int) -> tuple[Tensor, Tensor]:
+def random_signs(normals: Tensor) -> Tensor:
+    """+1 or -1 with equal chances, from standard normal numbers."""
+    return torch.where(normals > 0, 1.0, -1.0).to(normals.dtype)
+
+
+def lanczos(
+    apply: Callable[[Tensor], Tensor], start: Tensor, steps: int, metric: Callable[[Tensor], Tensor] | None = None
+) -> tuple[Tensor, Tensor]:
     """Tridiagonal matrices (s, steps, steps) of `apply` from each column of `start` (n, s), and the columns' squared norms (s,).
 
     A column that has run through its Krylov space is continued with ones on the diagonal, cut off from the rest.
     """
-    squared = start.square().sum(dim=0)
+
+    def dual(x: Tensor) -> Tensor:
+        return x if metric is None else metric(x)
+
+    squared = (start * dual(start)).sum(dim=0)
     q = start / squared.sqrt()
-    basis = [q]
+    basis, duals = [q], [dual(q)]
     tridiagonal = start.new_zeros(start.shape[1], steps, steps)
     alive = torch.ones_like(squared, dtype=torch.bool)
     largest = torch.zeros_like(squared)
     for k in range(steps):
         w = apply(q)
-        alpha = (q * w).sum(dim=0)
+        alpha = (duals[-1] * w).sum(dim=0)
         tridiagonal[:, k, k] = torch.where(alive, alpha, torch.ones_like(alpha))
         largest = torch.maximum(largest, alpha)
         if k + 1 == steps:
             break
         for _ in range(2):  # twice is enough
-            for v in basis:
-                w = w - v * (v * w).sum(dim=0)
-        beta = torch.linalg.vector_norm(w, dim=0)
+            for v, v_dual in zip(basis, duals, strict=True):
+                w = w - v * (v_dual * w).sum(dim=0)
+        beta = (w * dual(w)).sum(dim=0).clamp(min=0).sqrt()
         alive = alive & (beta > 1e2 * torch.finfo(beta.dtype).eps * largest)
         beta = torch.where(alive, beta, torch.zeros_like(beta))
         tridiagonal[:, k, k + 1] = tridiagonal[:, k + 1, k] = beta
         q = torch.where(alive, w / torch.where(alive, beta, torch.ones_like(beta)), torch.zeros_like(w))
         basis.append(q)
+        duals.append(q if metric is None else dual(q))
     return tridiagonal, squared

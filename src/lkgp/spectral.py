@@ -16,7 +16,6 @@ deviations.
 
 import math
 from dataclasses import dataclass
-from itertools import permutations
 from math import prod
 
 import torch
@@ -24,73 +23,15 @@ from torch import Tensor
 
 from lkgp.grid import PartialGrid
 from lkgp.operators import Factor, factor_dense
-from lkgp.solvers import ConjugateGradients, Reason, Solution
+from lkgp.quadrature import random_signs, trace_of_log
+from lkgp.refinement import FLOAT32_RTOL, LatentSolution, refine
 from lkgp.solvers.base import column_norms
+from lkgp.solvers.cg import descend
 from lkgp.spectrum import FactorBasis
+from lkgp.whitening import Transform, Whitening, cheapest_order, make_whitening
 
-# There is a block if so many leading modes, whitened by the diagonal alone, are worse conditioned than this.
-TRIAL_MODES, TRIAL_CONDITION = 300, 10.0
-# Its size is sought in these steps.
-BLOCK_STEP = 500
-# Iterations over the root of the condition number that the block leaves, as measured on learning curves.
-ITERATIONS_PER_ROOT = 4.0
-# float32 rounds each product by about 6e-8 of its norm, so one solve cannot be asked for more than this.
-FLOAT32_RTOL = 1e-4
-
-
-class Transform:
-    """F = Q_1 (x) ... (x) Q_d between weights (R, c) and cells (c, N), for factors in an order that makes it cheap."""
-
-    def __init__(self, bases: list[Tensor]) -> None:
-        self.bases = bases
-
-    def up(self, weights: Tensor) -> Tensor:
-        """F W as (c, N): the front axis is transformed and put last, factor by factor, so no array is ever permuted."""
-        columns = weights.shape[1]
-        for q in self.bases:
-            weights = weights.reshape(q.shape[1], -1).mT @ q.mT
-        return weights.reshape(columns, -1)
-
-    def down(self, cells: Tensor) -> Tensor:
-        """F^T X as (R, c): the last axis is transformed and put in front."""
-        columns = len(cells)
-        for q in reversed(self.bases):
-            cells = q.mT @ cells.reshape(-1, len(q)).mT
-        return cells.reshape(-1, columns)
-
-    def to(self, dtype: torch.dtype) -> "Transform":
-        return Transform([q.to(dtype) for q in self.bases])
-
-
-@dataclass(frozen=True, eq=False)
-class Whitening:
-    """C with C C^T ~ H: a triangular block over some modes, a diagonal over the others.
-
-    modes: (k,); block: lower triangular, (k, k); diagonal: (R,), unused where a mode is in the block
-    """
-
-    modes: Tensor
-    block: Tensor
-    diagonal: Tensor
-
-    @property
-    def logdet(self) -> float:
-        """log det C C^T, of the numbers as they are rounded here."""
-        rest = self.diagonal.double().log().index_fill(0, self.modes, 0.0).sum()
-        return 2 * float(rest + self.block.diagonal().double().log().sum())
-
-    def solve(self, weights: Tensor) -> Tensor:
-        """C^-1 W for W (R, c)."""
-        top = torch.linalg.solve_triangular(self.block, weights[self.modes], upper=False)
-        return (weights / self.diagonal[:, None]).index_copy_(0, self.modes, top)
-
-    def solve_t(self, weights: Tensor) -> Tensor:
-        """C^-T W for W (R, c)."""
-        top = torch.linalg.solve_triangular(self.block.mT, weights[self.modes], upper=True)
-        return (weights / self.diagonal[:, None]).index_copy_(0, self.modes, top)
-
-    def to(self, dtype: torch.dtype) -> "Whitening":
-        return Whitening(self.modes, self.block.to(dtype), self.diagonal.to(dtype))
+# Modes with less than this share of the noise's variance are not started from: dividing by their size would magnify errors.
+DROWNED = 0.01
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,6 +60,55 @@ class WhitenedSystem:
 
     def to(self, dtype: torch.dtype) -> "WhitenedSystem":
         return WhitenedSystem(self.transform.to(dtype), self.whitening.to(dtype), self.scale.to(dtype), self.precisions.to(dtype))
+
+
+class WeightEquations:
+    """H h = S F^T P^T D^-1 B for B (n, c); see `refinement.Equations`."""
+
+    def __init__(self, system: "SpectralSystem", rhs: Tensor) -> None:
+        self.system, self.fast = system, system.fast
+        self.norms = column_norms(rhs)
+        self.target = system.to_weights(rhs / system.noise[:, None])
+        self.plain = (rhs.square() / system.noise[:, None]).sum(dim=0)  # y^T D^-1 y
+
+    def residual(self, unknowns: Tensor) -> Tensor:
+        return self.target - self.system.exact.latent(unknowns)
+
+    def polished(self, unknowns: Tensor) -> Tensor:
+        residual, whitening = self.residual(unknowns), self.system.exact.whitening
+        if not len(whitening.modes):
+            return residual
+        # The residual of A^-1 B weighs modes by their size, and conjugate gradients do not. The leading modes, given the others,
+        # are those that the block knows how to solve for.
+        step = torch.cholesky_solve(residual[whitening.modes], whitening.block)
+        unknowns.index_add_(0, whitening.modes, step)
+        return self.residual(unknowns)
+
+    def error_bound(self, residual: Tensor) -> Tensor:
+        return torch.linalg.vector_norm(residual, dim=0)
+
+    def true_residual(self, residual: Tensor) -> Tensor:
+        # b - A x = -P F S (residual in weights)
+        return torch.linalg.vector_norm(self.system.to_observations(residual), dim=0) / self.norms
+
+    def energy(self, unknowns: Tensor, residual: Tensor) -> Tensor:
+        # from above, with an error of second order in the residual
+        return (self.plain - (unknowns * (self.target + residual)).sum(dim=0)).clamp(min=1e-300)
+
+    def correction(self, residual: Tensor, rtol: float, budget: int) -> tuple[Tensor, int, int]:
+        system, whitening = self.fast, self.system.exact.whitening
+        whitened = whitening.solve(residual)
+        sizes = torch.linalg.vector_norm(whitened, dim=0).clamp(min=1e-300)
+        carried = (whitened / sizes).to(system.scale.dtype)
+        step = torch.zeros_like(carried)
+        everything = torch.arange(residual.shape[1], device=residual.device)
+        products, iterations, _ = descend(system, None, step, carried, everything, max(rtol, FLOAT32_RTOL), budget)
+        return whitening.solve_t(step.double() * sizes), iterations, products
+
+    def refine_precision(self) -> bool:
+        was_rough = self.fast is not self.system.exact
+        self.fast = self.system.exact
+        return was_rough
 
 
 class SpectralSystem:
@@ -188,75 +178,83 @@ class SpectralSystem:
         """S F^T P^T X for X (n, c), as (R, c)."""
         return self.exact.transform.down(self.scatter(values)).mul_(self.exact.scale[:, None])
 
+    def to_cells(self, weights: Tensor) -> Tensor:
+        """F S W for W (R, c), as (c, N)."""
+        return self.exact.transform.up(weights * self.exact.scale[:, None])
+
     def to_observations(self, weights: Tensor) -> Tensor:
         """P F S W for W (R, c), as (n, c)."""
-        return self.exact.transform.up(weights * self.exact.scale[:, None]).index_select(1, self.index).mT
+        return self.to_cells(weights).index_select(1, self.index).mT
 
     def solve(
-        self, rhs: Tensor, rtol: float, *, residual_rtol: float = math.inf, x0: Tensor | None = None, max_iterations: int = 1000
-    ) -> Solution:
+        self,
+        rhs: Tensor,
+        rtol: float,
+        *,
+        residual_rtol: float = math.inf,
+        start: Tensor | None = None,
+        max_iterations: int = 1000,
+    ) -> LatentSolution:
         """A^-1 B for B (n, c), float64.
 
         rtol: the error that is allowed, relative: |e|_A <= rtol |x|_A. The residual in weights, which bounds it, is computed in
             float64; the solution's `residuals` are those bounds.
         residual_rtol: the relative residual |b - A x| / |b| that is allowed besides, A being truncated
-        x0: where to start, (n, c)
+        start: the function that B is expected to be an observation of, at every cell, (c, N)
         """
-        whitening, noise = self.exact.whitening, self.noise[:, None]
-        target = self.to_weights(rhs / noise)
-        # A^-1 y = x means h = S F^T P^T x.
-        h = torch.zeros_like(target) if x0 is None else self.to_weights(x0)
-        residual = target if x0 is None else target - self.exact.latent(h)
-        plain = (rhs.square() / noise).sum(dim=0)  # y^T D^-1 y
+        equations = WeightEquations(self, rhs)
+        h = torch.zeros_like(equations.target) if start is None else self.weights_of(start)
         # Data that come from the model have y^T A^-1 y ~ n: what a first solve aims at.
-        energy = plain.clamp(max=float(len(rhs))) if x0 is None else self._energy(plain, target, h, residual)
-        iterations, products, reason = 0, 0 if x0 is None else rhs.shape[1], Reason.ITERATION_LIMIT
-        before = torch.full_like(plain, torch.inf)
-        while True:
-            size = torch.linalg.vector_norm(residual, dim=0)
-            relative = size / energy.sqrt().clamp(min=1e-300)
-            excess = relative / rtol  # above one where more must be done
-            if math.isfinite(residual_rtol) and (iterations or x0 is not None):
-                # b - A x = -P F S (residual in weights)
-                true = torch.linalg.vector_norm(self.to_observations(residual), dim=0) / column_norms(rhs)
-                excess = torch.maximum(excess, true / residual_rtol)
-            missed = excess > 1 if iterations or x0 is not None else size > 0
-            if not bool(torch.isfinite(excess).all()):
-                reason = Reason.NON_FINITE
-                break
-            if not bool(missed.any()):
-                reason = Reason.CONVERGED
-                break
-            if iterations >= max_iterations:
-                break
-            if bool((missed & (size > 0.5 * before)).any()):
-                if self.fast is self.exact:
-                    reason = Reason.STAGNATED
-                    break
-                self.fast = self.exact  # float32 has given what it can
-            before, active = size, torch.nonzero(missed).flatten()
-            wanted = 0.7 / float(excess[active].max())
-            inner = ConjugateGradients(min(max(wanted, FLOAT32_RTOL), 0.5), max_iterations - iterations)
-            step = inner.solve(self.fast, whitening.solve(residual[:, active]).to(self.fast.scale.dtype))
-            h[:, active] += whitening.solve_t(step.values.double())
-            iterations, products = iterations + step.iterations, products + step.products + rhs.shape[1]
-            residual = target - self.exact.latent(h)
-            energy = self._energy(plain, target, h, residual)
-        values = (rhs - self.to_observations(h)) / noise
-        return Solution(values, relative, iterations, products, reason, rtol)
+        energy = equations.plain.clamp(max=float(len(rhs)))
+        result = refine(
+            equations,
+            h,
+            energy,
+            started=start is not None,
+            rtol=rtol,
+            residual_rtol=residual_rtol,
+            max_iterations=max_iterations,
+        )
+        latent = self.to_cells(result.unknowns)
+        values = (rhs - latent.index_select(1, self.index).mT) / self.noise[:, None]
+        latent = self._grid_order(latent)
+        return LatentSolution(values, result.errors, result.iterations, result.products, result.reason, rtol, latent)
 
-    @staticmethod
-    def _energy(plain: Tensor, target: Tensor, h: Tensor, residual: Tensor) -> Tensor:
-        """y^T A^-1 y, (c,), from above, with an error of second order in the residual."""
-        return (plain - (h * (target + residual)).sum(dim=0)).clamp(min=1e-300)
+    def weights_of(self, cells: Tensor) -> Tensor:
+        """The weights of functions (c, N) on the grid, (R, c), except for modes so far below the noise that it drowns them."""
+        moved = self._own_order(cells.double())
+        scale = self.exact.scale[:, None]
+        return self.exact.transform.down(moved).mul_(scale / (scale.square() + DROWNED * self.noise.mean()))
 
-    def prior_data(self, normals: Tensor, noise: Tensor) -> Tensor:
+    def _own_order(self, cells: Tensor) -> Tensor:
+        """Functions (c, N) with their axes in the order of this system."""
+        if self.order == tuple(range(len(self.order))):
+            return cells
+        return cells.view(-1, *self.grid.shape).permute(0, *(k + 1 for k in self.order)).reshape(len(cells), -1)
+
+    def _grid_order(self, cells: Tensor) -> Tensor:
+        """Functions (c, N) with their axes in the order of the grid."""
+        if self.order == tuple(range(len(self.order))):
+            return cells
+        return cells.view(-1, *self.shape).permute(0, *(self.order.index(k) + 1 for k in range(len(self.order)))).reshape(len(cells), -1)
+
+    def remaining_logdet(self, num_probes: int, steps: int, seed: int) -> tuple[Tensor, float]:
+        """log det A - `known_logdet` and its standard error, by quadrature; exact where H is diagonal."""
+        shape = (self.size, 1 if self.complete else num_probes)
+        generator = torch.Generator(self.noise.device).manual_seed(seed)
+        signs = random_signs(torch.randn(shape, generator=generator, dtype=torch.float64, device=self.noise.device))
+        left, error = trace_of_log(self.exact.__matmul__, signs, 1 if self.complete else steps)
+        return left, 0.0 if self.complete else error
+
+    def prior_data(self, normals: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
         """Draws of the data from the prior, (n, s): P F S F^T w + D^1/2 e for w (N, s) and e (n, s), standard normal.
 
-        The symmetric root changes smoothly with the hyperparameters, and so do the draws.
+        The symmetric root changes smoothly with the hyperparameters, and so do the draws. Also returns the functions at every
+        cell, (s, N).
         """
-        weights = self.exact.transform.down(normals.mT.contiguous()) * self.exact.scale[:, None]
-        return self.exact.transform.up(weights).index_select(1, self.index).mT + self.noise.sqrt()[:, None] * noise
+        weights = self.exact.transform.down(self._own_order(normals.mT).contiguous())
+        cells = self.to_cells(weights)
+        return cells.index_select(1, self.index).mT + self.noise.sqrt()[:, None] * noise, self._grid_order(cells)
 
     def factor_weights(self, x: Tensor, shares: list[float]) -> list[Tensor]:
         """G_k with <G_k, dK_k> = sum_j share_j x_j^T P (dK_k (x) the other factors) P^T x_j, d tensors (n_k, n_k).
@@ -301,88 +299,3 @@ class SpectralSystem:
             weights[axis].diagonal().add_(outside)
         diagonal = float((1 / total).sum()) + (self.grid.num_cells - self.size) / noise
         return [weights[k] for k in range(len(weights))], diagonal / self.grid.num_cells
-
-
-def cheapest_order(shapes: list[tuple[int, int]]) -> tuple[int, ...]:
-    """The order of the axes in which a transform from ranks to points takes the fewest multiplications; `shapes` are (n_k, r_k)."""
-
-    def cost(order: tuple[int, ...]) -> int:
-        return sum(prod(shapes[k][0] for k in order[: i + 1]) * prod(shapes[k][1] for k in order[i:]) for i in range(len(order)))
-
-    return min(permutations(range(len(shapes))), key=cost)
-
-
-def make_whitening(
-    transform: Transform, scale: Tensor, precisions: Tensor, shape: tuple[int, ...], max_block: int, columns: int
-) -> Whitening:
-    """The diagonal of H, and a dense block over the leading modes if the gaps make the diagonal a poor stand-in."""
-    # diag H = 1 + S^2 (Q_1^2 (x) ... (x) Q_d^2)^T D^-1
-    squares = Transform([q.square() for q in transform.bases])
-    diagonal = 1 + scale.square() * squares.down(precisions[None])[:, 0]
-    root = diagonal.sqrt()
-    trial = leading_rectangle(transform.bases, scale.device)
-    whitened = masked_gram(transform.bases, scale, precisions, shape, trial) / root[trial][:, None] / root[trial]
-    eigenvalues = torch.linalg.eigvalsh(whitened)
-    size = 0
-    if float(eigenvalues[-1] / eigenvalues[0].clamp(min=1e-300)) > TRIAL_CONDITION:
-        size = cheapest_block(diagonal.sort(descending=True).values, transform, max(shape), max_block, columns)
-    modes = torch.topk(diagonal, size).indices.sort().values
-    block = torch.linalg.cholesky(masked_gram(transform.bases, scale, precisions, shape, modes))
-    return Whitening(modes, block, root)
-
-
-def cheapest_block(diagonal: Tensor, transform: Transform, longest: int, max_block: int, columns: int) -> int:
-    """How many leading modes make building the block and solving with it cheapest, by multiplications.
-
-    diagonal: of H, (R,), descending: without the first k, the condition number is that of the next, about
-    """
-    shapes = [q.shape for q in transform.bases]
-    product = 2 * sum(prod(s[0] for s in shapes[: i + 1]) * prod(s[1] for s in shapes[i:]) for i in range(len(shapes)))
-
-    def cost(k: int) -> float:
-        left = float(diagonal[k]) if k < len(diagonal) else 1.0
-        iterations = ITERATIONS_PER_ROOT * left**0.5
-        # Multiplications of the block, in float64 and scattered, count four times those of the products, which are in float32.
-        return 4 * (longest * k**2 + k**3 / 6) + columns * iterations * (product + k**2)
-
-    sizes = range(0, min(max_block, len(diagonal)) + 1, BLOCK_STEP)
-    return min(sizes, key=cost)
-
-
-def leading_rectangle(bases: list[Tensor], device: torch.device) -> Tensor:
-    """The numbers of about TRIAL_MODES modes: every combination of the leading modes of each factor."""
-    each = max(1, int(TRIAL_MODES ** (1 / len(bases))))
-    modes = torch.zeros(1, dtype=torch.long, device=device)
-    for q in bases:
-        rank = q.shape[1]  # eigenvalues ascend
-        modes = (modes[:, None] * rank + torch.arange(max(0, rank - each), rank, device=device)).flatten()
-    return modes
-
-
-def masked_gram(bases: list[Tensor], scale: Tensor, precisions: Tensor, shape: tuple[int, ...], modes: Tensor) -> Tensor:
-    """The block of H over some modes, exact, (k, k).
-
-    Call the longest axis S and the others T. For modes (a, b) and (a', b') of S and T, the block is
-    sum_i Q_S[i, a] Q_S[i, a'] w_bb'[i], with w_bb'[i] = sum_t (precision of cell i, t) F_T[t, b] F_T[t, b'].
-    """
-    longest = max(range(len(shape)), key=lambda k: shape[k])
-    axes = list(torch.unravel_index(modes, [q.shape[1] for q in bases]))
-    main = bases[longest][:, axes[longest]]  # (n_S, k)
-    cells = precisions.view(shape).movedim(longest, 0).reshape(shape[longest], -1)
-    others = [k for k in range(len(shape)) if k != longest]
-    flat = torch.zeros_like(modes)
-    for k in others:
-        flat = flat * bases[k].shape[1] + axes[k]
-    distinct, of_mode = torch.unique(flat, return_inverse=True)
-    rest = bases[0].new_ones(1, len(distinct))
-    if others:
-        for k, column in zip(others, torch.unravel_index(distinct, [bases[k].shape[1] for k in others]), strict=True):
-            rest = (rest[:, None, :] * bases[k][:, column]).flatten(0, 1)
-    gram = main.new_empty(len(modes), len(modes))
-    for b in range(len(distinct)):
-        weights = cells @ (rest[:, b, None] * rest)  # (n_S, distinct)
-        rows = torch.nonzero(of_mode == b).flatten()
-        gram[rows] = main[:, rows].mT @ (main * weights[:, of_mode])
-    gram.mul_(scale[modes]).mul_(scale[modes][:, None])
-    gram.diagonal().add_(1.0)
-    return gram

@@ -50,7 +50,9 @@ class ConjugateGradients:
             before = norm
             active = torch.nonzero(norm > self.rtol).flatten()
             residual = residual if len(active) == columns else residual[:, active]
-            spent, steps, failed = self._descend(operator, preconditioner, x, residual, active, self.max_iterations - iterations)
+            # A little below the goal, so that the true residual, which rounds differently, is below it too.
+            goal, budget = 0.9 * self.rtol, self.max_iterations - iterations
+            spent, steps, failed = descend(operator, preconditioner, x, residual, active, goal, budget)
             iterations, products = iterations + steps, products + spent + columns
             residual = scaled_residual(operator, x, rhs, norms)
             norm = torch.linalg.vector_norm(residual, dim=0)
@@ -62,44 +64,50 @@ class ConjugateGradients:
         reason = reason_at_exit(norm, self.rtol, failure)
         return Solution(x.mul_(norms), norm, iterations, products, reason, self.rtol)
 
-    def _descend(
-        self, operator: Any, preconditioner: Any, x: Tensor, r: Tensor, active: Tensor, budget: int
-    ) -> tuple[int, int, Reason | None]:
-        """Run until the carried residuals of the `active` columns are below rtol; changes x and r in place.
 
-        Columns that are done leave the working arrays, so they cost nothing more and 0 / 0 cannot arise.
-        Returns the products spent, the iterations, and what went wrong, if anything.
-        """
-        # A little below the goal, so that the true residual, which rounds differently, is below it too.
-        goal = 0.9 * self.rtol
-        p = r.clone() if preconditioner is None else preconditioner.solve(r)
-        rz = column_dots(r, p)
-        products = 0
-        for step in range(1, budget + 1):
-            ap = operator @ p
-            products += p.shape[1]
-            curvature = column_dots(p, ap)
-            if not bool((curvature > 0).all()) or not bool((rz > 0).all()):
-                finite = bool(torch.isfinite(curvature).all()) and bool(torch.isfinite(rz).all())
-                return products, step, Reason.NOT_POSITIVE_DEFINITE if finite else Reason.NON_FINITE
-            alpha = rz / curvature
-            if len(active) == x.shape[1]:
-                x.addcmul_(p, alpha)
-            else:
-                x.index_add_(1, active, p * alpha)
-            r.sub_(ap.mul_(alpha))
-            del ap
-            keep = torch.linalg.vector_norm(r, dim=0) > goal
-            if not bool(keep.all()):
-                active, r, p, rz = active[keep], r[:, keep], p[:, keep], rz[keep]
-                if len(active) == 0:
-                    return products, step, None
-            z = r if preconditioner is None else preconditioner.solve(r)
-            rz_next = column_dots(r, z)
-            p.mul_(rz_next / rz).add_(z)
-            rz = rz_next
-            del z
-        return products, budget, None
+def descend(
+    operator: Any, preconditioner: Any, x: Tensor, r: Tensor, active: Tensor, goal: float | Tensor, budget: int, energy: bool = False
+) -> tuple[int, int, Reason | None]:
+    """Run until the carried residuals of the `active` columns are below `goal`; changes x and r in place.
+
+    Columns that are done leave the working arrays, so they cost nothing more and 0 / 0 cannot arise.
+    Returns the products spent, the iterations, and what went wrong, if anything.
+
+    x: (n, c); r: (n, a); active: the columns of x that r belongs to, (a,)
+    goal: a number, or one for every active column, (a,)
+    energy: whether residuals are measured by the preconditioner, r^T M^-1 r, instead of r^T r
+    """
+    goal = torch.as_tensor(goal, dtype=r.dtype, device=r.device).expand(len(active))
+    p = r.clone() if preconditioner is None else preconditioner.solve(r)
+    rz = column_dots(r, p)
+    products = 0
+    for step in range(1, budget + 1):
+        ap = operator @ p
+        products += p.shape[1]
+        curvature = column_dots(p, ap)
+        if not bool((curvature > 0).all()) or not bool((rz > 0).all()):
+            finite = bool(torch.isfinite(curvature).all()) and bool(torch.isfinite(rz).all())
+            return products, step, Reason.NOT_POSITIVE_DEFINITE if finite else Reason.NON_FINITE
+        alpha = rz / curvature
+        if len(active) == x.shape[1]:
+            x.addcmul_(p, alpha)
+        else:
+            x.index_add_(1, active, p * alpha)
+        r.sub_(ap.mul_(alpha))
+        del ap
+        z = r if preconditioner is None else preconditioner.solve(r)
+        rz_next = column_dots(r, z)
+        keep = (rz_next.clamp(min=0).sqrt() if energy else torch.linalg.vector_norm(r, dim=0)) > goal
+        if not bool(keep.all()):
+            active, goal, rz, rz_next = active[keep], goal[keep], rz[keep], rz_next[keep]
+            if len(active) == 0:
+                return products, step, None
+            p, r = p[:, keep], r[:, keep]
+            z = r if preconditioner is None else z[:, keep]
+        p.mul_(rz_next / rz).add_(z)
+        rz = rz_next
+        del z
+    return products, budget, None
 
 
 def column_dots(a: Tensor, b: Tensor) -> Tensor:
