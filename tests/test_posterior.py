@@ -6,7 +6,7 @@ import torch
 
 from cases import CASES, SOME, name
 from lkgp import LKGP, ConjugateGradients, Direct, Iterative, Plan, condition
-from lkgp.methods import reduction_axis
+from lkgp.methods import plan
 
 ITERATIVE = Iterative(ConjugateGradients(rtol=1e-10), num_samples=2000)
 
@@ -56,7 +56,7 @@ def covariance_z_scores(draws, truth):
 def test_joint_covariance_of_draws_between_training_and_new_cells(case, method):
     """All entries of the joint covariance within 5.5 standard errors; about 1e4 entries, false alarms below 1e-3."""
     model, data, oracle = case.build(), case.data(), case.oracle()
-    axis = reduction_axis(model, data, 1e-10)[0]
+    axis = plan(model, data, Direct()).axis
     posterior = condition(model, data, Plan(method, "", axis))
     draws = posterior.draws(6000, seed=4)
     extra = case.new_coords()

@@ -76,6 +76,7 @@ class ReducedSystem:
         least_noise = torch.full_like(fibre_diagonal, torch.inf).scatter_reduce_(0, self.label, self.noise, "amin")
         spread = float((fibre_diagonal / least_noise).sum())
         self.basis = FactorBasis.of(dense[axis], largest_tail=tolerance * len(self.noise) / max(spread, 1e-300))
+        self.truncation = self.basis.tail * spread / len(self.noise)
         size = reduced_size(grid, axis, self.basis.rank)
         if size > max_size:
             raise TooLargeError(f"the observations no longer reduce to {max_size:.0f} unknowns, but to {size}")

@@ -21,7 +21,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from lkgp import methods, preconditioners, solvers
+from lkgp import costs, methods, preconditioners, solvers
 from lkgp.errors import FileError, InputError
 from lkgp.fit import BFGS, LBFGS, Adam
 
@@ -57,6 +57,7 @@ SETTINGS = (
     methods.Spectral,
     methods.Iterative,
     methods.Plan,
+    costs.Cost,
     solvers.ConjugateGradients,
     solvers.Cholesky,
     solvers.AlternatingProjections,

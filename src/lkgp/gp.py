@@ -18,7 +18,6 @@ from lkgp.errors import ConvergenceError, ConvergenceWarning, FileError, InputEr
 from lkgp.fit import BFGS, LBFGS, Adam, FitResult, Optimizer, fit
 from lkgp.grid import PartialGrid, as_factor_coords
 from lkgp.methods import Direct, Iterative, Method, Spectral, plan
-from lkgp.mll import log_likelihood
 from lkgp.model import LatentKroneckerGP, check_kernel, default_kernels, is_discrete
 from lkgp.posterior import Posterior, condition
 from lkgp.readers import (
@@ -31,7 +30,7 @@ from lkgp.readers import (
     from_table,
     known_noise,
 )
-from lkgp.report import Report, print_progress
+from lkgp.report import make_report, print_progress
 from lkgp.saving import describe, rebuild
 from lkgp.scaling import Scaling
 from lkgp.solvers import Solution, Solver
@@ -198,7 +197,8 @@ class LKGP:
         seconds = time.perf_counter() - began
         self.model_, self._posterior, self._kind = model, posterior, kind
         self.observations_, self._noise_everywhere = observations, noise_everywhere
-        self.report_ = self._make_report(result, seconds, notes)
+        scale = float(self._value_scaling.scale)
+        self.report_ = make_report(posterior, result, scale, observations.noise_variance is not None, seconds, notes)
         self._reported_draws: set[tuple[int, int]] = set()
         if result is not None and not result.converged:
             self._complain(f"the search for hyperparameters did not converge: {result.reason}")
@@ -256,9 +256,11 @@ class LKGP:
     def log_marginal_likelihood(self) -> float:
         """log p(Y) in the units of Y: exact where inference is direct, else a stochastic estimate (the report says which)."""
         posterior = self._fitted()
+        method = posterior.plan.method
+        probes, steps = (1, 1) if isinstance(method, Direct) else (method.num_probes, method.lanczos_steps)
         # A density in other units: p(y) = p(z) / scale for each of the n values.
         jacobian = posterior.data.grid.num_observed * float(self._value_scaling.scale.log())
-        return float(log_likelihood(posterior.model, posterior.data, posterior.plan, self.seed).objective) - jacobian
+        return posterior.log_likelihood(probes, steps)[0] - jacobian
 
     # Keeping
 
@@ -360,36 +362,10 @@ class LKGP:
             if key in self._reported_draws:
                 continue
             self._reported_draws.add(key)
-            self.report_.residuals = np.concatenate([self.report_.residuals, draws.solution.residuals.double().cpu().numpy()])
+            residuals = draws.solution.residuals.double().cpu().numpy()
+            self.report_.sample_residuals = np.concatenate([self.report_.sample_residuals, residuals])
             self.report_.products += draws.solution.products
             if not draws.solution.converged:
                 self.report_.converged = False
                 self.report_.notes.append(f"draws: {draws.solution}")
             self._check_solve(draws.solution)
-
-    def _make_report(self, result: FitResult | None, seconds: float, notes: list[str]) -> Report:
-        posterior = self._fitted()
-        solution, grid = posterior.solution, posterior.data.grid
-        exact = posterior.variance_error == 0
-        noise_std = None
-        if self.observations_.noise_variance is None:
-            noise_std = float(self.model_.noise_variance().detach().sqrt() * self._value_scaling.scale)
-        return Report(
-            method=posterior.plan.why,
-            structures=posterior.model.structures(grid),
-            cells=grid.num_cells,
-            observed=grid.num_observed,
-            fit=result.reason if result is not None else "not asked for",
-            steps=len(result.history) if result is not None else 0,
-            history=list(result.history) if result is not None else [],
-            iterations=solution.iterations,
-            products=solution.products + (result.products if result is not None else 0),
-            residuals=solution.residuals.double().cpu().numpy(),
-            solve=solution.reason.value,
-            noise_std=noise_std,
-            variance="exact" if exact else f"from posterior samples; relative standard error {posterior.variance_error:.1%} at the most",
-            variance_error=posterior.variance_error,
-            seconds={"fit": result.seconds if result is not None else 0.0, "solve": seconds},
-            converged=solution.converged and (result is None or result.converged),
-            notes=notes + (result.notes if result is not None else []),
-        )

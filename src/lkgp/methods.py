@@ -1,11 +1,14 @@
 """The two ways of inference, as records of their settings, and the choice between them."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, is_dataclass, replace
+from math import prod
 from typing import Literal
 
 import torch
 
-from lkgp.direct import ReducedSystem, reduced_size
+from lkgp.costs import Cost, FactorRanks, available_memory, cells_cost, columns_at_once, direct_cost, modes_cost
+from lkgp.direct import ReducedSystem
 from lkgp.errors import InputError
 from lkgp.model import LatentKroneckerGP, evaluate
 from lkgp.observed import ObservedSystem
@@ -14,7 +17,6 @@ from lkgp.readers import Observations
 from lkgp.solvers import Cholesky, ConjugateGradients, Solver
 from lkgp.solvers.base import check_settings
 from lkgp.spectral import SpectralSystem
-from lkgp.spectrum import FactorBasis
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,9 @@ class Iterative:
         return self if not is_dataclass(self.solver) else replace(self, solver=replace(self.solver, rtol=max(self.solver.rtol, rtol)))
 
 
+Space = Literal["modes", "cells", "dense"]
+
+
 @dataclass(frozen=True)
 class Spectral:
     """Weights in the truncated eigenbasis of the factors, for large data; exact where no cell is missing and the noise is one number.
@@ -85,7 +90,7 @@ class Spectral:
     lanczos_steps: of the log-determinant
     """
 
-    space: Literal["modes", "cells", "dense"] = "modes"
+    space: Space = "modes"
     residual_rtol: float = 1e-6
     sample_rtol: float = 1e-2
     rtol: float = 1e-3
@@ -120,12 +125,11 @@ class Spectral:
 
 Method = Direct | Spectral | Iterative
 
-# Unknowns of a factorisation in a fit, at the most, unless the caller asks for more.
-LARGEST_DIRECT_FIT = 2500
-# A factor longer than this is taken to have full rank, since its spectrum would cost more than it could save.
-LONGEST_SPECTRUM = 3000
-# Arrays of m x m that a factorisation with its gradient holds at once.
-DIRECT_ARRAYS = 6
+# A factorisation is chosen if it takes no more than so many multiplications, half a second of a fit or a few seconds once, or no more
+# than so many times those of what is cheapest: it is exact.
+CHEAP_FIT, CHEAP_POSTERIOR, WORTH = 2e10, 2e11, 2.0
+# Right-hand sides that the cost of an evaluation is stated for, beside that of the data.
+FIT_COLUMNS = 8
 
 
 def for_fitting(method: Method) -> Method:
@@ -143,31 +147,14 @@ class Plan:
 
     axis: along which the observations are reduced (direct only)
     size: unknowns after the reduction (direct only)
+    cost: predicted, of one likelihood with its gradient, or of the posterior with its samples
     """
 
     method: Method
     why: str
     axis: int = 0
     size: int = 0
-
-
-def reduction_axis(model: LatentKroneckerGP, data: Observations, tolerance: float) -> tuple[int, int]:
-    """The axis along which the observations reduce to the fewest unknowns, and how many those are."""
-    grid = data.grid
-    with torch.no_grad():
-        noise = float(model.noise_diagonal(data).min())
-        sizes = []
-        for k, coords in enumerate(grid.coords):
-            rank = len(coords)
-            if 1 < rank <= LONGEST_SPECTRUM and grid.num_observed > 1:
-                variance = float(model.prior_variance([x[:1] for x in grid.coords]))
-                num_fibres = grid.num_cells // len(coords)
-                tail = tolerance * grid.num_observed * noise / max(variance * num_fibres, 1e-300)
-                rank = FactorBasis.of(evaluate(model.kernels[k], coords), tail).rank
-            sizes.append(reduced_size(grid, k, rank))
-    # of equals, the shortest: fewer rows to a fibre
-    best = min(range(len(sizes)), key=lambda k: (sizes[k], grid.shape[k]))
-    return best, sizes[best]
+    cost: Cost | None = None
 
 
 def plan(
@@ -178,29 +165,90 @@ def plan(
     *,
     fitting: bool = False,
 ) -> Plan:
-    """Choose how to do inference, unless the caller has. A fit factorises many times, so it is direct only for smaller systems."""
+    """Choose how to do inference, unless the caller has, by the cost of one likelihood with its gradient, or of the posterior."""
     if isinstance(solver, Cholesky):
         solver = Direct(max_size=data.grid.num_observed)
     elif not isinstance(solver, (Direct, Spectral, Iterative, str)):
         solver = Iterative(solver=solver)
     if isinstance(solver, Iterative):
         return Plan(solver, "iterative, as asked")
+    candidates = list(_candidates(model, data, solver, max_memory, fitting))
+    budget = available_memory() if max_memory is None else max_memory
+    if isinstance(solver, Direct):
+        return _direct_as_asked(candidates[0], solver, data, budget)
     if isinstance(solver, Spectral):
-        return Plan(solver, "spectral, as asked")
-    asked = isinstance(solver, Direct)
-    direct = solver if isinstance(solver, Direct) else Direct(max_size=LARGEST_DIRECT_FIT) if fitting else Direct()
-    axis, size = reduction_axis(model, data, direct.tolerance)
-    n, gigabytes = data.grid.num_observed, DIRECT_ARRAYS * size**2 * 8 / 1e9
-    fits_memory = max_memory is None or gigabytes * 1e9 <= max_memory
-    words = f"{n} observations reduce to {size} unknowns along factor {axis}"
-    if size <= direct.max_size and fits_memory:
-        return Plan(direct, f"direct{', as asked' if asked else ''}: {words}", axis, size)
-    if asked:
-        limit = f"max_size={direct.max_size}" if fits_memory else f"max_memory={max_memory:g} bytes"
-        raise InputError(
-            f"direct inference was asked for, but {words} ({gigabytes:.1f} GB), which is more than {limit}; raise it, or use solver='auto'."
-        )
-    return Plan(Spectral(), f"spectral: {words}, too many for a factorisation")
+        return replace(candidates[0], why=f"{candidates[0].why}, as asked")
+    affordable = [c for c in candidates if c.cost is not None and c.cost.memory <= budget]
+    if not affordable:
+        least = min(candidates, key=_memory)
+        return replace(least, why=f"{least.why}; more memory than there is, but the least of all ways")
+    cheapest = min(affordable, key=_multiplications)
+    direct = affordable[0]
+    enough = max(CHEAP_FIT if fitting else CHEAP_POSTERIOR, WORTH * _multiplications(cheapest))
+    if isinstance(direct.method, Direct) and direct.size <= direct.method.max_size and _multiplications(direct) <= enough:
+        return direct
+    affordable = [c for c in affordable if not isinstance(c.method, Direct)] or affordable
+    return min(affordable, key=_multiplications)
+
+
+def _multiplications(candidate: Plan) -> float:
+    assert candidate.cost is not None
+    return candidate.cost.multiplications
+
+
+def _memory(candidate: Plan) -> float:
+    assert candidate.cost is not None
+    return candidate.cost.memory
+
+
+def _direct_as_asked(candidate: Plan, asked: Direct, data: Observations, budget: float) -> Plan:
+    assert candidate.cost is not None
+    if candidate.size <= asked.max_size and candidate.cost.memory <= budget:
+        return replace(candidate, why=f"{candidate.why}, as asked")
+    limit = f"max_size={asked.max_size}" if candidate.size > asked.max_size else f"the {budget:.3g} bytes of memory"
+    raise InputError(
+        f"direct inference was asked for, but {data.grid.num_observed} observations reduce to {candidate.size} unknowns "
+        f"({candidate.cost.memory / 1e9:.1f} GB), which is more than {limit}; raise it, or use solver='auto'."
+    )
+
+
+def _candidates(
+    model: LatentKroneckerGP, data: Observations, solver: "Method | str", max_memory: float | None, fitting: bool
+) -> Iterator[Plan]:
+    """The ways that are open, direct inference first, each with what it would cost."""
+    grid, n = data.grid, data.grid.num_observed
+    method = solver if isinstance(solver, Spectral) else Spectral()
+    direct = solver if isinstance(solver, Direct) else Direct()
+    with torch.no_grad():
+        noise = float(model.noise_diagonal(data).min())
+        factors = [evaluate(kernel, x) for kernel, x in zip(model.kernels, grid.coords, strict=True)]
+    traces = [max(float(factor.diagonal().sum()), 1e-300) for factor in factors]
+
+    def ranks(tolerance: float) -> list[FactorRanks]:
+        allowed = tolerance * n * noise / prod(traces)
+        return [FactorRanks.of(factor, allowed * trace) for factor, trace in zip(factors, traces, strict=True)]
+
+    if not isinstance(solver, Spectral):
+        found = ranks(max(direct.tolerance, direct.fit_tolerance) if fitting else direct.tolerance)
+        options = [(*direct_cost(grid, k, factor.rank, not fitting), k) for k, factor in enumerate(found)]
+        # of equals, the shortest: fewer rows to a fibre
+        cost, size, axis = min(options, key=lambda option: (option[1], grid.shape[option[2]]))
+        words = f"{n} observations reduce to {size} unknowns along factor {axis}" if size < n else f"{n} unknowns"
+        yield Plan(direct, f"direct: {words}, {cost}", axis, size, cost)
+    if isinstance(solver, Direct):
+        return
+    found = ranks(method.fit_tolerance if fitting else method.tolerance)
+    columns = 1 + (FIT_COLUMNS if fitting else method.num_samples)
+    at_once = columns if fitting else columns_at_once(grid, max_memory)
+    spaces: tuple[Space, ...] = (method.space,) if isinstance(solver, Spectral) else ("modes", "cells", "dense")
+    for space in spaces:
+        if space == "modes":
+            cost = modes_cost(grid, found, noise, method.max_block, columns, at_once)
+            words = f"spectral: {' x '.join(str(factor.rank) for factor in found)} modes"
+        else:
+            cost = cells_cost(grid, found, noise, method.max_block, columns, at_once, space == "dense")
+            words = "iterative, with the grid" if space == "cells" else "iterative, without the grid"
+        yield Plan(replace(method, space=space), f"{words}, {cost}", cost=cost)
 
 
 def factorise(model: LatentKroneckerGP, data: Observations, method: Direct, axis: int) -> ReducedSystem:

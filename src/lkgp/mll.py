@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from lkgp.methods import Direct, Iterative, Plan, Spectral, factorise, spectral_system
+from lkgp.methods import Direct, Iterative, Spectral, factorise, spectral_system
 from lkgp.model import LatentKroneckerGP
 from lkgp.operators import LatentKronecker, factor_dense, kronecker_matmul
 from lkgp.preconditioners import Preconditioner
@@ -204,17 +204,6 @@ def factor_surrogate(model: LatentKroneckerGP, data: Observations, gradients: Se
     for k, (gradient, coords) in enumerate(zip(gradients, data.grid.coords, strict=True)):
         total = total + (gradient.to(coords.dtype) * factor_dense(model.factor(k, coords))).sum()
     return total
-
-
-@torch.no_grad()
-def log_likelihood(model: LatentKroneckerGP, data: Observations, chosen: Plan, seed: int) -> Likelihood:
-    """log p(y), without a gradient: exact if the method is direct, else an estimate."""
-    if isinstance(chosen.method, Direct):
-        return exact_mll(model, data, chosen.method, chosen.axis)
-    probes = Probes.draw(data, chosen.method.num_probes, seed)
-    if isinstance(chosen.method, Spectral):
-        return spectral_mll(model, data, chosen.method, probes)
-    return stochastic_mll(model, data, chosen.method, probes)
 
 
 def prior_data(operator: LatentKronecker, probes: Probes) -> Tensor:

@@ -14,8 +14,10 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from lkgp.costs import columns_at_once
 from lkgp.direct import ReducedSystem
 from lkgp.methods import Direct, Iterative, Plan, Spectral, factorise, spectral_system
+from lkgp.mll import Probes, gaussian_log_density, log_determinant
 from lkgp.model import LatentKroneckerGP
 from lkgp.observed import ObservedSystem
 from lkgp.operators import LatentKronecker, kronecker_matmul
@@ -26,12 +28,8 @@ from lkgp.solvers import Reason, Solution, solve
 from lkgp.solvers.base import column_norms, scaled_residual
 from lkgp.spectral import SpectralSystem
 
-# Bytes of right-hand sides that are solved for at once, where the caller sets no limit.
-COLUMN_BYTES = 2e9
 # Sets of draws with other seeds than the model's own that are kept for when they are asked again.
 KEPT_DRAWS = 4
-# Arrays of the size of the grid, in float64, that a solve holds at once for every right-hand side.
-SOLVE_ARRAYS = 12
 # Added to the seed of the draws, so that their noise is not what the prior is drawn with.
 NOISE_SEED = 7919
 
@@ -149,8 +147,7 @@ class Posterior:
 
     def columns_at_once(self) -> int:
         """How many right-hand sides are solved for at a time."""
-        budget = COLUMN_BYTES if self.max_memory is None else self.max_memory
-        return max(1, int(budget / (SOLVE_ARRAYS * self.data.grid.num_cells * 8)))
+        return columns_at_once(self.data.grid, self.max_memory)
 
     def solve(self, rhs: Tensor, x0: Tensor | None = None, start: Tensor | None = None, for_samples: bool = False) -> Solution:
         """A^-1 B for B (n, c).
@@ -250,6 +247,28 @@ class Posterior:
         if isinstance(method, Direct) or (isinstance(method, Spectral) and self.spectral.complete):
             return 0.0
         return 1 / math.sqrt(2 * method.num_samples)
+
+    @property
+    def truncation(self) -> float:
+        """A bound of what the spectra that were left out change of the log-likelihood, by observation. The solves know the whole."""
+        method = self.plan.method
+        if isinstance(method, Direct):
+            return self.system.truncation
+        return self.spectral.truncation if isinstance(method, Spectral) else 0.0
+
+    @torch.no_grad()
+    def log_likelihood(self, num_probes: int, lanczos_steps: int) -> tuple[float, float]:
+        """log p(y) and its standard error, which is 0 where inference is direct or nothing is missing."""
+        method, r = self.plan.method, self.model.residuals(self.data)
+        if isinstance(method, Direct):
+            logdet, error = self.system.logdet, 0.0
+        elif isinstance(method, Spectral):
+            left, error = self.spectral.remaining_logdet(num_probes, lanczos_steps, self.seed)
+            logdet = left + self.spectral.known_logdet
+        else:
+            signs = Probes.draw(self.data, num_probes, self.seed).signs
+            logdet, error = log_determinant(self.operator, self.preconditioner, signs, lanczos_steps)
+        return float(gaussian_log_density((r * self.weights).sum(), logdet, len(r))), 0.5 * error
 
     @torch.no_grad()
     def draws(self, num: int, seed: int) -> PosteriorDraws:
