@@ -1,6 +1,5 @@
-"""The demo, the command line, the benchmarks and the README do what they say."""
+"""The demo, the command line and the README do what they say."""
 
-import importlib.util
 import re
 import subprocess
 import sys
@@ -13,17 +12,11 @@ from typer.testing import CliRunner
 
 import lkgp
 from lkgp import demo
+from lkgp.benchmarks import cases
 from lkgp.cli import app
 from lkgp.demo import curves as demo_curves
 
 ROOT = Path(__file__).parents[1]
-
-
-def load_script(path):
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def test_the_shipped_curves_are_small_and_whole():
@@ -86,33 +79,11 @@ def test_every_public_name_is_documented():
         assert f"`{name}" in page, f"docs/api.md does not name {name}"
 
 
-def test_the_benchmarks_run(capfd):
-    products = load_script(ROOT / "benchmarks" / "products.py")
-    products.compare((12, 10), 3, torch.float32, repeats=1)
-    products.compare((5, 4, 3), 2, torch.float64, repeats=1)
-    memory = load_script(ROOT / "benchmarks" / "memory.py")
-    memory.measure(20, 2)
-    lines = capfd.readouterr().out.splitlines()
-    assert [float(re.search(r"ratio ([\d.]+)", line).group(1)) > 0 for line in lines[:2]] == [True, True]
-    assert "arrays of the grid's size a column" in lines[2]
-
-
-def test_learning_curves_benchmark_reads_the_published_split(data_folder, monkeypatch):
-    monkeypatch.setenv("LKGP_DATA", str(data_folder))
-    script = load_script(ROOT / "benchmarks" / "learning_curves.py")
-    X, _, Y, observed = script.load(curves=400)
-    assert X.shape == (400, 7)
-    assert observed.sum() == 11286
-    finals = Y[observed[:, -1], -1]
-    assert finals.std() == pytest.approx(1.227, abs=1e-3)
-
-
 def test_real_learning_curves_are_continued_better_than_by_the_last_value(data_folder):
     """LCBench Fashion-MNIST, first 60 curves, split 0."""
-    script = load_script(ROOT / "benchmarks" / "learning_curves.py")
-    X, T, Y, observed = script.load(curves=60)
-    seen = np.where(observed, Y, np.nan)
-    gp = lkgp.LKGP().fit([X, T], seen)
+    case = cases.learning_curves(60)
+    Y, observed, seen = case.values, case.observed, case.seen
+    gp = lkgp.LKGP().fit(case.coords, seen)
     mean, std = gp.predict(observation_noise=True)
     hidden = ~observed & observed.any(axis=1)[:, None]
     last, _ = demo_curves.last_value(np.where(observed.any(axis=1)[:, None], seen, 0.0))

@@ -13,6 +13,7 @@ except ModuleNotFoundError as missing:
     sys.exit(f"the command line needs {missing.name}; install it with: pip install 'lkgp[cli]'")
 
 from lkgp import __version__, demo
+from lkgp.errors import InputError
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Exact Gaussian processes for data on a grid with holes.")
 out, err = Console(), Console(stderr=True)
@@ -50,6 +51,28 @@ def show_demo(
         table.add_row(title, f"{scores.rmse:.4f}", f"{scores.nll:.3f}", *(f"{share:.1%}" for share in scores.coverage))
     out.print(table)
     out.print(f"\nwrote {output} after {time.perf_counter() - began:.0f} s")
+
+
+@app.command("bench")
+def run_benchmarks(
+    groups: Annotated[
+        list[str] | None, typer.Argument(help="curves, weather, robot, climate, products, growth ...; all by default.")
+    ] = None,
+    output: Annotated[Path, typer.Option(help="Where to keep the results.")] = Path("benchmarks.json"),
+    page: Annotated[Path | None, typer.Option(help="Where to write a page with charts about them.")] = None,
+) -> None:
+    """Run lkgp and its neighbours on the same data, each in a process of its own; most cases read the folder that LKGP_DATA names."""
+    from lkgp.benchmarks import page as pages  # noqa: PLC0415  (needs packages of its own)
+    from lkgp.benchmarks import suite  # noqa: PLC0415
+
+    try:
+        results = suite.run(groups or list(suite.GROUPS), output, tell=lambda line: out.print(line, highlight=False))
+    except InputError as error:
+        err.print(str(error))
+        raise typer.Exit(2) from None
+    if page is not None:
+        pages.write(results, page)
+        out.print(f"wrote {page}")
 
 
 def main() -> None:

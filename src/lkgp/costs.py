@@ -34,6 +34,8 @@ READING = 30.0
 DIRECT_ARRAYS = 6
 # Arrays of the size of the grid, in float64, that a solve holds at once for every right-hand side.
 SOLVE_ARRAYS = 12
+# What may be used of the machine's memory where the caller sets no limit.
+SHARE_OF_MEMORY = 0.7
 # Bytes of them in a posterior, where the caller sets no limit: its right-hand sides are solved for some at a time.
 COLUMN_BYTES = 2e9
 
@@ -188,9 +190,12 @@ def break_even(shape: Sequence[int]) -> float:
     return 1 - math.sqrt(sum(shape) / prod(shape))
 
 
-def available_memory() -> float:
-    """Bytes that are free now; infinity where the system does not say."""
+def memory_of_machine() -> float:
+    """Bytes that may be used where the caller sets no limit: most of the machine's memory; infinity where the system does not say.
+
+    Not what happens to be free: the same data should be treated the same way tomorrow.
+    """
     try:
-        return float(os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+        return SHARE_OF_MEMORY * os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (ValueError, OSError, AttributeError):
         return math.inf

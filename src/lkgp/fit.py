@@ -14,6 +14,7 @@ from lkgp.coarse import coarse_levels
 from lkgp.methods import Direct, Plan, Spectral, for_fitting, plan
 from lkgp.model import LatentKroneckerGP
 from lkgp.objective import Objective, Progress
+from lkgp.periods import start_periods
 from lkgp.quasi_newton import BFGS, maximise
 from lkgp.readers import Observations
 from lkgp.solvers.base import check_settings
@@ -114,7 +115,13 @@ def fit(
     if not num_free:
         chosen = plan(model, data, method, max_memory)
         return FitResult(model, chosen, BFGS(), [], 0, True, "no hyperparameter is free", 0.0)
+    periods, found = start_periods(model, data)
+    notes.extend(found)
+    for period in periods:
+        period.requires_grad_(False)  # parts of the data would not know better
     interrupted = _coarse_start(model, data, seed, progress, notes, max_memory)
+    for period in periods:
+        period.requires_grad_(True)
     chosen = plan(model, data, method, max_memory, fitting=True)
     chosen = replace(chosen, method=for_fitting(chosen.method))
     picked = _default_optimizer(chosen, num_free) if optimizer == "auto" else optimizer

@@ -250,8 +250,9 @@ class LKGP:
         if observation_noise:
             noise = self._noise_at(observation_noise, values[0], on_grid)
             generator = torch.Generator(values.device).manual_seed(seed + 1)
-            values = values + noise.sqrt() * torch.randn(values.shape, generator=generator, dtype=values.dtype, device=values.device)
-        return self._kind.make(self._value_scaling.undo(values))
+            values += noise.sqrt() * torch.randn(values.shape, generator=generator, dtype=values.dtype, device=values.device)
+        # in place: the draws are the largest array of all
+        return self._kind.make(values.mul_(self._value_scaling.scale).add_(self._value_scaling.shift))
 
     def log_marginal_likelihood(self) -> float:
         """log p(Y) in the units of Y: exact where inference is direct, else a stochastic estimate (the report says which)."""

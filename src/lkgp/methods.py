@@ -7,7 +7,7 @@ from typing import Literal
 
 import torch
 
-from lkgp.costs import Cost, FactorRanks, available_memory, cells_cost, columns_at_once, direct_cost, modes_cost
+from lkgp.costs import Cost, FactorRanks, cells_cost, columns_at_once, direct_cost, memory_of_machine, modes_cost
 from lkgp.direct import ReducedSystem
 from lkgp.errors import InputError
 from lkgp.model import LatentKroneckerGP, evaluate
@@ -95,7 +95,7 @@ class Spectral:
     sample_rtol: float = 1e-2
     rtol: float = 1e-3
     fit_rtol: float = 0.03
-    tolerance: float = 1e-5
+    tolerance: float = 1e-4
     fit_tolerance: float = 1e-4
     max_block: int = 8000
     precision: Literal["float32", "float64"] = "float32"
@@ -173,7 +173,7 @@ def plan(
     if isinstance(solver, Iterative):
         return Plan(solver, "iterative, as asked")
     candidates = list(_candidates(model, data, solver, max_memory, fitting))
-    budget = available_memory() if max_memory is None else max_memory
+    budget = memory_of_machine() if max_memory is None else max_memory
     if isinstance(solver, Direct):
         return _direct_as_asked(candidates[0], solver, data, budget)
     if isinstance(solver, Spectral):

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from math import prod
 
 import torch
 from torch import Tensor
@@ -18,7 +19,7 @@ from lkgp.costs import columns_at_once
 from lkgp.direct import ReducedSystem
 from lkgp.methods import Direct, Iterative, Plan, Spectral, factorise, spectral_system
 from lkgp.mll import Probes, gaussian_log_density, log_determinant
-from lkgp.model import LatentKroneckerGP
+from lkgp.model import LatentKroneckerGP, Structure
 from lkgp.observed import ObservedSystem
 from lkgp.operators import LatentKronecker, kronecker_matmul
 from lkgp.paths import PriorDraws, locate
@@ -30,6 +31,8 @@ from lkgp.spectral import SpectralSystem
 
 # Sets of draws with other seeds than the model's own that are kept for when they are asked again.
 KEPT_DRAWS = 4
+# A factor with so many points, and few modes, is used by its root: see `Posterior.structures`.
+LOW_RANK_PAYS = 500
 # Added to the seed of the draws, so that their noise is not what the prior is drawn with.
 NOISE_SEED = 7919
 
@@ -69,14 +72,12 @@ class PosteriorDraws:
     @torch.no_grad()
     def __call__(self, coords: Sequence[Tensor]) -> Tensor:
         """The draws at every cell of the product of `coords`, (num, n'_1, ..., n'_d)."""
-        constant = self.posterior.model.mean.constant.detach()
-        values = [
-            self.prior(coords, columns).mT
-            + self.posterior.cross(coords, self.posterior.weights[:, None] - self.weights[:, columns]).mT
-            + constant
-            for columns in self._blocks()
-        ]
-        return torch.cat(values).view(-1, *(len(x) for x in coords))
+        shape = [len(x) for x in coords]
+        weights = self.posterior.weights[:, None]
+        values = self.weights.new_empty(self.prior.num, prod(shape))
+        for columns in self._blocks():
+            values[columns] = (self.prior(coords, columns) + self.posterior.cross(coords, weights - self.weights[:, columns])).mT
+        return values.add_(self.posterior.model.mean.constant.detach()).view(-1, *shape)
 
     @torch.no_grad()
     def variance(self, coords: Sequence[Tensor]) -> Tensor:
@@ -123,9 +124,21 @@ class Posterior:
     kept_draws: dict[tuple[int, int], PosteriorDraws] = field(default_factory=dict)
 
     @cached_property
+    def structures(self) -> tuple[Structure, ...]:
+        """The form of each factor that makes products with A cheapest."""
+        kinds = list(self.model.structures(self.data.grid))
+        if isinstance(self.plan.method, Spectral) and isinstance(self.spectral, SpectralSystem):
+            for axis, spectrum in zip(self.spectral.order, self.spectral.spectra, strict=True):
+                points = self.data.grid.shape[axis]
+                # Down to rounding, a spectrum is about twice as long as down to the noise.
+                if kinds[axis] == "dense" and points >= LOW_RANK_PAYS and 5 * spectrum.rank <= points:
+                    kinds[axis] = "low_rank"
+        return tuple(kinds)
+
+    @cached_property
     def operator(self) -> LatentKronecker:
         with torch.no_grad():
-            return self.model.covariance(self.data).detach()
+            return self.model.covariance(self.data, self.structures).detach()
 
     @cached_property
     def system(self) -> ReducedSystem:
@@ -219,7 +232,9 @@ class Posterior:
 
     def cross(self, coords: Sequence[Tensor], weights: Tensor) -> Tensor:
         """K(., X) W for W (n, c) at every cell of the product of `coords`, (N', c)."""
-        return kronecker_matmul(self.cross_factors(coords), self.data.grid.scatter(weights)).mT
+        on_grid = all(points is known for points, known in zip(coords, self.data.grid.coords, strict=True))
+        factors = self.operator.factors if on_grid else self.cross_factors(coords)
+        return kronecker_matmul(factors, self.data.grid.scatter(weights)).mT
 
     @torch.no_grad()
     def mean(self, coords: Sequence[Tensor]) -> Tensor:

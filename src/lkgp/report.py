@@ -106,7 +106,7 @@ def make_report(
     predicted = {} if chosen.cost is None else {"multiplications": chosen.cost.multiplications, "memory": chosen.cost.memory}
     return Report(
         method=chosen.why,
-        structures=posterior.model.structures(grid),
+        structures=posterior.structures,
         cells=grid.num_cells,
         observed=grid.num_observed,
         fit=result.reason if result is not None else "not asked for",

@@ -1,0 +1,196 @@
+"""Who runs in the benchmarks. Each takes a case, fits it, draws 64 samples where it can, and says how long that took and how good it is.
+
+Peers are imported where they are used: they are optional packages.
+"""
+
+import math
+import time
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+from lkgp import LKGP, Spectral, metrics
+from lkgp.benchmarks.cases import FIRST_NOISE, Case
+from lkgp.benchmarks.paper_recipe import PaperRecipe, PlainRecipe
+from lkgp.errors import InputError
+
+SAMPLES = 64
+# Steps of the paper's optimiser: 50 for the robot arm, 100 for the others.
+PAPER_STEPS = {"SARCOS": 50}
+# Steps along the path of a long fit at which its cost is measured.
+PATH_POINTS = 3
+# Points of the first factor that BoTorch draws samples at, at a time.
+BOTORCH_POINTS = 50
+# Right-hand sides that stand for the 64 of the samples where all of them would take hours.
+SOLVED_COLUMNS = 8
+
+Result = dict[str, Any]
+
+
+def scores(case: Case, mean: np.ndarray, std: np.ndarray) -> Result:
+    """Test NLL and RMSE on the withheld cells."""
+    hidden = ~case.observed
+    y, m, s = (torch.as_tensor(np.asarray(a)[hidden], dtype=torch.float64) for a in (case.values, mean, std))
+    return {"nll": float(metrics.nll(y, m, s)), "rmse": float(metrics.rmse(y, m))}
+
+
+def run_lkgp(case: Case, solver: Any = "auto") -> Result:
+    """Fit, 64 samples, mean and standard deviation of every cell."""
+    began = time.perf_counter()
+    gp = LKGP(case.make_kernels(), noise=FIRST_NOISE, standardize=False, solver=solver).fit(case.coords, case.seen)
+    fitted = time.perf_counter()
+    gp.sample(SAMPLES)
+    sampled = time.perf_counter()
+    mean, std = gp.predict(observation_noise=True)
+    seconds = {"fit and mean": fitted - began, "samples": sampled - fitted, "predictions": time.perf_counter() - sampled}
+    report = gp.report_.to_dict()
+    del report["history"]
+    found = {name: p.detach().flatten().tolist() for name, p in gp.model_.named_parameters()}
+    extra = {"report": report, "raw parameters": found}
+    if case.truth:
+        extra["recovered"] = recovered(gp)
+    return {"seconds": seconds, "total": sum(seconds.values()), **scores(case, mean, std), **extra}
+
+
+def recovered(gp: LKGP) -> dict[str, float]:
+    """The hyperparameters of a model with `weather_kernels`, under the names of `cases.SIMULATED`."""
+    kernels: list[Any] = list(gp.model_.kernels)
+    space, time_ = kernels
+    return {
+        "noise": float(gp.model_.noise_variance().detach()),
+        "scale": float(space.outputscale),
+        "length of space": float(space.base_kernel.lengthscale.mean()),
+        "length of time": float(time_.kernels[0].lengthscale),
+        "period": float(time_.kernels[1].period_length),
+        "length in the period": float(time_.kernels[1].lengthscale),
+    }
+
+
+def run_paper(case: Case, recipe_class: Any = PaperRecipe) -> Result:
+    """All steps of the paper's recipe, and 64 samples. Scores are of exact predictions with the hyperparameters that it found."""
+    recipe = recipe_class(case.coords, case.seen, case.make_kernels())
+    losses, fit_seconds = [], 0.0
+    for _ in range(steps_of(case)):
+        loss, seconds = recipe.step()
+        losses.append(loss)
+        fit_seconds += seconds
+    sample_seconds = recipe.solve(SAMPLES)
+    found = LKGP(
+        list(recipe.model.kernels),
+        mean=recipe.model.mean_module.constant.item(),
+        noise=recipe.model.likelihood.noise.item(),
+        standardize=False,
+    ).fit(case.coords, case.seen, optimize=False)
+    mean, std = found.predict(observation_noise=True)
+    seconds = {"fit": fit_seconds, "samples": sample_seconds}
+    quality = {**scores(case, mean, std), "log likelihood": found.report_.log_likelihood}
+    return {"seconds": seconds, "total": fit_seconds + sample_seconds, "losses": losses, **quality}
+
+
+def run_paper_path(case: Case, optimum: dict[str, list[float]], recipe_class: Any = PaperRecipe) -> Result:
+    """The cost of the paper's recipe where all of it would take hours, from single steps along its path.
+
+    Adam with rate 0.1 moves every raw parameter by about 0.1 a step; the path is the straight one to `optimum`, and stays there. The
+    cost of the steps between those that are measured is interpolated. The samples are measured at the optimum.
+    """
+    steps = steps_of(case)
+    places = [round(i * (steps - 1) / (PATH_POINTS - 1)) for i in range(PATH_POINTS)]
+    measured = []
+    for place in places:
+        recipe = recipe_class(case.coords, case.seen, case.make_kernels())
+        recipe.move_towards(optimum, 0.1 * place)
+        measured.append(recipe.step()[1])
+    fit_seconds = float(np.interp(np.arange(steps), places, measured).sum())
+    recipe.move_towards(optimum, math.inf)
+    sample_seconds = recipe.solve(SOLVED_COLUMNS) * SAMPLES / SOLVED_COLUMNS
+    seconds = {"fit": fit_seconds, "samples": sample_seconds}
+    how = f"from steps {', '.join(map(str, places))} of {steps} and {SOLVED_COLUMNS} of {SAMPLES} samples"
+    return {"seconds": seconds, "total": sum(seconds.values()), "steps": dict(zip(map(str, places), measured, strict=True)), "how": how}
+
+
+def steps_of(case: Case) -> int:
+    return PAPER_STEPS.get(case.name.split(",")[0], 100)
+
+
+def run_botorch(case: Case) -> Result:
+    """BoTorch's LatentKroneckerGP with the kernels and the mean of the case, its own fit, and 64 samples."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from botorch.fit import fit_gpytorch_mll  # noqa: PLC0415
+        from botorch.models.latent_kronecker_gp import LatentKroneckerGP  # noqa: PLC0415
+    from gpytorch.means import ConstantMean  # noqa: PLC0415
+    from gpytorch.mlls import ExactMarginalLogLikelihood  # noqa: PLC0415
+
+    torch.manual_seed(0)
+    first, second = (torch.as_tensor(x, dtype=torch.float64) for x in case.coords)
+    values = torch.as_tensor(case.seen, dtype=torch.float64)
+    kernels = [kernel.double() for kernel in case.make_kernels()]
+    # The mean is a product over the factors: a constant that is learned, times one.
+    means = [ConstantMean(), ConstantMean()]
+    means[1].constant.requires_grad_(False).fill_(1.0)
+    began = time.perf_counter()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = LatentKroneckerGP(
+            first,
+            second,
+            values,
+            mean_module_X=means[0],
+            mean_module_T=means[1],
+            covar_module_X=kernels[0],
+            covar_module_T=kernels[1],
+            outcome_transform=None,
+        )
+        with model.use_iterative_methods():
+            fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
+            fitted = time.perf_counter()
+            with torch.no_grad():
+                # It forms the covariance of all cells that it is asked for, so it is asked for some curves at a time.
+                parts = [model.posterior(some, second).rsample(torch.Size([SAMPLES])) for some in first.split(BOTORCH_POINTS)]
+                samples = torch.cat([part.reshape(SAMPLES, -1, len(second)) for part in parts], dim=1)
+    seconds = {"fit": fitted - began, "samples": time.perf_counter() - fitted}
+    std = (samples.var(dim=0) + float(model.likelihood.noise.detach())).sqrt()
+    return {"seconds": seconds, "total": sum(seconds.values()), **scores(case, samples.mean(dim=0).numpy(), std.numpy())}
+
+
+def run_sklearn(case: Case) -> Result:
+    """scikit-learn's exact GP on the observed cells, squared exponentials only; no samples."""
+    from sklearn.gaussian_process import GaussianProcessRegressor  # noqa: PLC0415
+    from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel  # noqa: PLC0415
+
+    first, second = case.coords
+    rows = np.concatenate([np.repeat(first, len(second), axis=0), np.tile(second, (len(first), 1))], axis=1)
+    flat, seen = case.values.ravel(), case.observed.ravel()
+    kernel = ConstantKernel(FIRST_NOISE) * RBF(np.full(rows.shape[1], FIRST_NOISE)) + WhiteKernel(FIRST_NOISE)
+    began = time.perf_counter()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of hyperparameters at their bounds
+        model = GaussianProcessRegressor(kernel).fit(rows[seen], flat[seen] - flat[seen].mean())
+    fitted = time.perf_counter()
+    mean, std = model.predict(rows[~seen], return_std=True)
+    seconds = {"fit": fitted - began, "predictions": time.perf_counter() - fitted}
+    whole_mean, whole_std = np.zeros(case.values.shape), np.ones(case.values.shape)
+    whole_mean[~case.observed], whole_std[~case.observed] = mean + flat[seen].mean(), std
+    return {"seconds": seconds, "total": sum(seconds.values()), **scores(case, whole_mean, whole_std)}
+
+
+CONTESTANTS: dict[str, Callable[..., Result]] = {
+    "lkgp": run_lkgp,
+    "lkgp, with the grid": lambda case: run_lkgp(case, Spectral(space="cells")),
+    "lkgp, without the grid": lambda case: run_lkgp(case, Spectral(space="dense")),
+    "the paper's settings": run_paper,
+    "the paper's settings, by its steps": run_paper_path,
+    "iterative GP without the grid": lambda case: run_paper(case, PlainRecipe),
+    "iterative GP without the grid, by its steps": lambda case, optimum: run_paper_path(case, optimum, PlainRecipe),
+    "BoTorch LatentKroneckerGP": run_botorch,
+    "scikit-learn": run_sklearn,
+}
+
+
+def contestant(name: str) -> Callable[..., Result]:
+    if name not in CONTESTANTS:
+        raise InputError(f"there is no contestant {name!r}; there are {', '.join(CONTESTANTS)}.")
+    return CONTESTANTS[name]

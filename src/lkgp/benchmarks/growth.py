@@ -1,0 +1,93 @@
+"""How time and memory grow with the data: balanced grids, n cells from 1e4 to 1e8 for a product, to 1e7 for a fit."""
+
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from gpytorch.kernels import MaternKernel, ScaleKernel
+
+from lkgp import LKGP, PartialGrid
+from lkgp.operators import LatentKronecker
+
+PRODUCT_SIZES = (100, 316, 1000, 3162, 10000)
+FIT_SIZES = (100, 316, 1000, 3162)
+DIMENSIONS = 10
+
+
+def operator_of(shape: tuple[int, ...], dtype: torch.dtype = torch.float32, missing: float = 0.3) -> LatentKronecker:
+    """Random factors: what they hold does not matter to the time."""
+    generator = torch.Generator().manual_seed(0)
+    factors = [torch.randn(size, size, dtype=dtype, generator=generator) for size in shape]
+    grid = PartialGrid(tuple(torch.arange(size, dtype=dtype) for size in shape), torch.rand(shape, generator=generator) >= missing)
+    return LatentKronecker(*factors, torch.tensor(0.1, dtype=dtype), grid=grid)
+
+
+def product_seconds(shape: tuple[int, ...], repeats: int = 3) -> float:
+    """The median time of one product of the latent Kronecker matrix, float32, with one vector."""
+    operator = operator_of(shape)
+    rhs = torch.randn(operator.grid.num_observed, 1)
+    times = []
+    with torch.no_grad():
+        for _ in range(repeats + 1):
+            began = time.perf_counter()
+            _ = operator @ rhs
+            times.append(time.perf_counter() - began)
+    return statistics.median(times[1:])
+
+
+def kernel_seconds(points: int) -> float:
+    """The time of evaluating one factor over ten-dimensional points."""
+    kernel = MaternKernel(nu=2.5, ard_num_dims=DIMENSIONS)
+    x = torch.randn(points, DIMENSIONS, generator=torch.Generator().manual_seed(0))
+    began = time.perf_counter()
+    with torch.no_grad():
+        kernel(x).to_dense()
+    return time.perf_counter() - began
+
+
+def fit_seconds(size: int) -> float:
+    """A fit on size x size cells of a smooth function with noise, 30 % missing, and its mean."""
+    generator = np.random.default_rng(0)
+    a, b = np.linspace(0, 1, size), np.linspace(0, 1, size)
+    values = np.sin(9 * a)[:, None] * np.cos(7 * b) + np.sin(20 * (a[:, None] + b)) + 0.1 * generator.standard_normal((size, size))
+    values[generator.random((size, size)) < 0.3] = np.nan
+    began = time.perf_counter()
+    LKGP([ScaleKernel(MaternKernel(nu=2.5)), MaternKernel(nu=2.5)]).fit([a, b], values)
+    return time.perf_counter() - began
+
+
+def measure(tell: Callable[[str], None]) -> dict[str, Any]:
+    """Every size in a process of its own, so that its peak memory is known."""
+    rows: dict[str, list[dict[str, float]]] = {"product": [], "fit": []}
+    for kind, sizes in (("product", PRODUCT_SIZES), ("fit", FIT_SIZES)):
+        for size in sizes:
+            command = [sys.executable, "-m", "lkgp.benchmarks.growth", kind, str(size)]
+            done = subprocess.run(command, capture_output=True, text=True, check=True)
+            seconds, kernel, peak, before = (float(word) for word in done.stdout.split()[-4:])
+            rows[kind].append({"cells": size**2, "seconds": seconds, "kernel": kernel, "peak memory": peak, "before": before})
+            tell(f"growth: {kind}, {size} x {size}: {seconds:.4g} s, {peak / 1e9:.2f} GB")
+    exponents = {kind: exponent([r["cells"] for r in found[1:]], [r["seconds"] for r in found[1:]]) for kind, found in rows.items()}
+    return {"rows": rows, "exponents": exponents, "predicted": 1.5}
+
+
+def exponent(cells: list[float], seconds: list[float]) -> float:
+    """The slope of a line through the logarithms."""
+    return float(np.polyfit(np.log(cells), np.log(seconds), 1)[0])
+
+
+def main() -> None:
+    kind, size = sys.argv[1], int(sys.argv[2])
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    kernel = kernel_seconds(size) if kind == "product" else 0.0
+    seconds = product_seconds((size, size)) if kind == "product" else fit_seconds(size)
+    print(seconds, kernel, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, before)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,168 @@
+"""A page about the results of the benchmarks, with charts; every number on it is read from them."""
+
+from pathlib import Path
+from typing import Any
+
+TITLES = {
+    "learning-curves": "LCBench Fashion-MNIST, {} learning curves x 52 epochs, squared exponentials",
+    "era5": "ERA5 temperature, 1617 places x 744 hours, {} % missing",
+    "sarcos": "SARCOS robot arm, 4449 states x 7 joints, {} % missing",
+    "climate": "simulated climate, 5000 places x 1000 days, {} % missing",
+}
+# The paper's time on its hardware, in single-vector products of the simulated climate's size.
+CLIMATE_PRODUCTS = 2900
+
+Run = dict[str, Any]
+
+
+def title(case: str) -> str:
+    kind, _, number = case.rpartition("-")
+    return TITLES[kind].format(number)
+
+
+def by_case(results: dict[str, Any], kind: str) -> dict[str, list[Run]]:
+    """The runs of the cases of one kind, by case, lkgp first."""
+    found: dict[str, list[Run]] = {}
+    for run in results["runs"]:
+        if run["case"].rpartition("-")[0] == kind:
+            found.setdefault(run["case"], []).append(run)
+    for runs in found.values():
+        runs.sort(key=lambda run: run["contestant"] != "lkgp")
+    return dict(sorted(found.items(), key=lambda item: int(item[0].rpartition("-")[2])))
+
+
+def table(runs: list[Run]) -> list[str]:
+    """One case as a Markdown table."""
+    ours = next((run for run in runs if run["contestant"] == "lkgp"), None)
+    lines = ["| who | seconds | peak memory | test NLL | test RMSE | times slower than lkgp |", "|---|---|---|---|---|---|"]
+    for run in runs:
+        if "failed" in run:
+            lines.append(f"| {run['contestant']} | {run['failed']} | | | | |")
+            continue
+        quality = [f"{run[name]:.3f}" if name in run else "not run to its end" for name in ("nll", "rmse")]
+        ratio = f"{run['total'] / ours['total']:.1f}" if ours is not None and run is not ours and "total" in ours else ""
+        stages = " + ".join(f"{name} {seconds:.1f}" for name, seconds in run["seconds"].items())
+        how = f"; {run['how']}" if "how" in run else ""
+        memory = f"{run['peak memory'] / 1e9:.2f} GB"
+        lines.append(f"| {run['contestant']} | {run['total']:.1f} ({stages}{how}) | {memory} | {' | '.join(quality)} | {ratio} |")
+    return lines
+
+
+def write(results: dict[str, Any], path: Path) -> None:
+    """Write the page, and its charts beside it."""
+    machine = results["hardware"]
+    packages = ", ".join(f"{name} {number}" for name, number in results["versions"].items())
+    lines = [
+        "# Performance",
+        "",
+        f"Measured on {results['date']} with `lkgp bench`: {machine['threads']} threads of {machine['processor']}, "
+        f"{machine['memory'] / 2**30:.0f} GiB; {packages}.",
+        "",
+        "Every contestant runs alone in a process of its own, one after the other, on the same data, split and kernels, from GPyTorch's",
+        "default hyperparameters. Times of lkgp are for the fit, 64 joint samples at every cell, and mean and standard deviation of every",
+        "cell. Runs below a minute are medians of three, interleaved. Where a peer would take hours, single steps along its path are",
+        "measured and the others interpolated; then its quality is not known, and the table says so.",
+        "",
+    ]
+    for kind in TITLES:
+        for case, runs in by_case(results, kind).items():
+            lines += [f"## {title(case)}", "", *table(runs), ""]
+            ours = next((run for run in runs if run["contestant"] == "lkgp" and "failed" not in run), None)
+            if ours is not None:
+                lines += _remarks(kind, ours)
+    lines += _products(results) + _growth(results)
+    charts = [chart for chart in (_ratio_chart(results, path.parent), _growth_chart(results, path.parent)) if chart is not None]
+    lines += ["## Charts", "", *(f"![{words}]({name})" for name, words in charts), ""] if charts else []
+    lines += ["## Again", "", "```", "LKGP_DATA=folder lkgp bench --output benchmarks.json --page docs/performance.md", "```", ""]
+    path.write_text("\n".join(lines))
+
+
+def _remarks(kind: str, run: Run) -> list[str]:
+    """What else there is to say of a run of lkgp."""
+    report = run["report"]
+    lines = [f"lkgp: {report['method']}; fit: {report['fit']} ({report['steps']} evaluations on the whole data)."]
+    if report["predicted"]:
+        lines.append(
+            f"Memory predicted for the posterior {report['predicted']['memory'] / 1e9:.1f} GB, peak {run['peak memory'] / 1e9:.1f} GB."
+        )
+    if kind == "climate":
+        spent = run["total"] / run["product"]
+        lines.append(
+            f"That is the time of {spent:.0f} single-vector latent Kronecker products in float32 ({run['product']:.3f} s each in the same "
+            f"process); the paper's 28.7 minutes on its hardware are about {CLIMATE_PRODUCTS}."
+        )
+        pairs = ", ".join(f"{name} {run['recovered'][name]:.4g} (true {value:.4g})" for name, value in run["truth"].items())
+        lines.append(f"Hyperparameters: {pairs}.")
+    return [" ".join(lines), ""]
+
+
+def _products(results: dict[str, Any]) -> list[str]:
+    run = next((run for run in results["runs"] if run["case"] == "products"), None)
+    if run is None:
+        return []
+    lines = ["## A latent Kronecker product beside plain matrix products", "", "| factors | latent | plain | ratio |", "|---|---|---|---|"]
+    for row in run["rows"]:
+        lines.append(f"| {row['name']} | {row['latent'] / 1e9:.0f} GFLOP/s | {row['plain'] / 1e9:.0f} GFLOP/s | {row['ratio']:.2f} |")
+    return [*lines, ""]
+
+
+def _growth(results: dict[str, Any]) -> list[str]:
+    run = next((run for run in results["runs"] if run["case"] == "growth"), None)
+    if run is None:
+        return []
+    lines = ["## Growth on balanced grids", "", "| cells | what | seconds | peak memory |", "|---|---|---|---|"]
+    for kind, rows in run["rows"].items():
+        lines += [f"| {row['cells']:.0e} | {kind} | {row['seconds']:.3g} | {row['peak memory'] / 1e9:.2f} GB |" for row in rows]
+    found = ", ".join(f"{kind} {value:.2f}" for kind, value in run["exponents"].items())
+    return [*lines, "", f"Time grows with the cells to the power of: {found}; predicted for a product: {run['predicted']}.", ""]
+
+
+def _ratio_chart(results: dict[str, Any], folder: Path) -> tuple[str, str] | None:
+    """How many times slower each peer is, by case."""
+    import matplotlib.pyplot as plt  # noqa: PLC0415  (an optional package)
+
+    bars = []
+    for kind in TITLES:
+        for case, runs in by_case(results, kind).items():
+            ours = next((run for run in runs if run["contestant"] == "lkgp" and "failed" not in run), None)
+            if ours is not None:
+                bars += [
+                    (f"{case}: {run['contestant']}", run["total"] / ours["total"]) for run in runs if run is not ours and "total" in run
+                ]
+    if not bars:
+        return None
+    figure, axes = plt.subplots(figsize=(8, 0.5 + 0.32 * len(bars)), layout="constrained")
+    labels, ratios = zip(*reversed(bars), strict=True)
+    axes.barh(labels, ratios, color=["tab:blue" if "lkgp" in label else "tab:orange" for label in labels])
+    axes.axvline(1, color="black", linewidth=0.8)
+    axes.set(xscale="log", xlabel="time / time of lkgp")
+    axes.bar_label(axes.containers[0], fmt="%.1f", padding=3)  # type: ignore[arg-type]
+    axes.set_xlim(right=max(ratios) * 2.5)
+    figure.savefig(folder / "performance-ratios.png", dpi=110)
+    plt.close(figure)
+    return "performance-ratios.png", "How many times slower each contestant is than lkgp"
+
+
+def _growth_chart(results: dict[str, Any], folder: Path) -> tuple[str, str] | None:
+    """Time and memory against the number of cells."""
+    run = next((run for run in results["runs"] if run["case"] == "growth"), None)
+    if run is None:
+        return None
+    import matplotlib.pyplot as plt  # noqa: PLC0415  (an optional package)
+
+    figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
+    for kind, rows in run["rows"].items():
+        cells = [row["cells"] for row in rows]
+        left.loglog(cells, [row["seconds"] for row in rows], "o-", label=kind)
+        right.loglog(cells, [row["peak memory"] / 1e9 for row in rows], "o-", label=kind)
+    last = run["rows"]["product"][-1]
+    ends = [run["rows"]["product"][1]["cells"], last["cells"]]
+    left.loglog(
+        ends, [last["seconds"] * (end / last["cells"]) ** run["predicted"] for end in ends], "k--", label="cells to the power of 1.5"
+    )
+    left.set(xlabel="cells", ylabel="seconds")
+    right.set(xlabel="cells", ylabel="peak memory of the process, GB")
+    left.legend()
+    figure.savefig(folder / "performance-growth.png", dpi=110)
+    plt.close(figure)
+    return "performance-growth.png", "Time and memory against the number of cells"

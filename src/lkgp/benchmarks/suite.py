@@ -1,0 +1,176 @@
+"""The benchmarks: which case is run by whom, each run in a process of its own, one after the other."""
+
+import json
+import math
+import os
+import platform
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from lkgp.benchmarks import cases, growth, products
+from lkgp.benchmarks.contestants import Result, contestant
+from lkgp.errors import InputError
+
+PEERS = ("lkgp", "torch", "gpytorch", "linear_operator", "botorch", "scikit-learn", "numpy", "scipy")
+# A run that takes longer than this is given up, and said to be.
+LONGEST_SECONDS = 3600.0
+# A run that takes longer than this is not repeated.
+REPEATED_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class Bout:
+    """One case and its contestants, of which the first is lkgp.
+
+    repeats: runs of those that take less than a minute, interleaved; of the others there is one
+    """
+
+    case: str
+    contestants: tuple[str, ...]
+    repeats: int = 1
+
+
+PAPER, PLAIN = "the paper's settings, by its steps", "iterative GP without the grid, by its steps"
+GRID, DENSE = "lkgp, with the grid", "lkgp, without the grid"
+BOUTS = {
+    "curves": [
+        Bout("learning-curves-100", ("lkgp", "scikit-learn"), 3),
+        Bout("learning-curves-400", ("lkgp", "BoTorch LatentKroneckerGP", PAPER), 3),
+        Bout("learning-curves-2000", ("lkgp", "BoTorch LatentKroneckerGP", PAPER)),
+    ],
+    "curves-whole": [Bout("learning-curves-400", ("lkgp", "the paper's settings"))],
+    "weather": [Bout(f"era5-{missing}", ("lkgp", PAPER)) for missing in (10, 30, 50)],
+    "robot": [Bout(f"sarcos-{missing}", ("lkgp", GRID, DENSE, PLAIN)) for missing in (10, 30, 50, 70, 90)],
+    "climate": [Bout(f"climate-{missing}", ("lkgp",)) for missing in (10, 30, 50)],
+}
+MEASURES: dict[str, Callable[[Callable[[str], None]], dict[str, Any]]] = {"products": products.measure, "growth": growth.measure}
+GROUPS = (*BOUTS, *MEASURES)
+
+
+def make_case(name: str) -> cases.Case:
+    """A case by its name: learning-curves-400, era5-30, sarcos-90, climate-10."""
+    kind, _, number = name.rpartition("-")
+    makers: dict[str, Callable[[float], cases.Case]] = {
+        "learning-curves": lambda curves: cases.learning_curves(int(curves)),
+        "era5": lambda missing: cases.era5(missing / 100),
+        "sarcos": lambda missing: cases.sarcos(missing / 100),
+        "climate": lambda missing: cases.simulated_climate(missing / 100),
+    }
+    if kind not in makers or not number.isdigit():
+        raise InputError(f"there is no case {name!r}; there are {', '.join(f'{kind}-NUMBER' for kind in makers)}.")
+    return makers[kind](float(number))
+
+
+def hardware() -> dict[str, Any]:
+    """What the numbers were measured on."""
+    model = ""
+    if Path("/proc/cpuinfo").is_file():
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return {"processor": model or platform.processor(), "threads": torch.get_num_threads(), "memory": memory, "system": platform.system()}
+
+
+def versions() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for package in PEERS:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def run_alone(case: str, name: str, optimum: dict[str, list[float]] | None = None, timeout: float = LONGEST_SECONDS) -> Result:
+    """One contestant in a process of its own; its peak memory is that of the process."""
+    command = [sys.executable, "-m", "lkgp.benchmarks.suite", case, name]
+    given = json.dumps(optimum) if optimum is not None and name in (PAPER, PLAIN) else ""
+    try:
+        done = subprocess.run(command, input=given, capture_output=True, text=True, timeout=timeout, check=False)
+    except subprocess.TimeoutExpired:
+        return {"failed": f"not done after {timeout:.0f} s"}
+    if done.returncode:
+        return {"failed": (done.stderr.strip().splitlines() or ["it was killed"])[-1]}
+    result: Result = json.loads(done.stdout.splitlines()[-1])
+    return result
+
+
+def run(groups: list[str], output: Path, tell: Callable[[str], None] = print, timeout: float = LONGEST_SECONDS) -> dict[str, Any]:
+    """Run groups of bouts, and keep every result in `output` as soon as it is there."""
+    unknown = [group for group in groups if group not in GROUPS]
+    if unknown:
+        raise InputError(f"there is no benchmark {unknown[0]!r}; there are {', '.join(GROUPS)}.")
+    kept: dict[str, Any] = json.loads(output.read_text()) if output.is_file() else {"runs": []}
+    kept.update(hardware=hardware(), versions=versions(), date=time.strftime("%Y-%m-%d"))
+
+    def keep(entry: dict[str, Any]) -> None:
+        kept["runs"] = [r for r in kept["runs"] if (r["case"], r["contestant"]) != (entry["case"], entry["contestant"])] + [entry]
+        output.write_text(json.dumps(kept, indent=1) + "\n")
+
+    for group in groups:
+        if group in MEASURES:
+            keep({"case": group, "contestant": "lkgp", **MEASURES[group](tell)})
+            continue
+        for bout in BOUTS[group]:
+            results: dict[str, list[Result]] = {name: [] for name in bout.contestants}
+            for repeat in range(bout.repeats):  # interleaved
+                for name in bout.contestants:
+                    if repeat and results[name][0].get("total", math.inf) > REPEATED_SECONDS:
+                        continue
+                    first = results[bout.contestants[0]]
+                    optimum = first[0].get("raw parameters") if first else None
+                    results[name].append(run_alone(bout.case, name, optimum, timeout))
+                    tell(f"{bout.case}: {name}: {in_words(results[name][-1])}")
+            for name, found in results.items():
+                keep({"case": bout.case, "contestant": name, **median(found)})
+    return kept
+
+
+def median(results: list[Result]) -> Result:
+    """The run of the median time, with the times of all."""
+    worked = sorted((r for r in results if "failed" not in r), key=lambda r: r["total"])
+    if not worked:
+        return results[0]
+    return {
+        **worked[(len(worked) - 1) // 2],
+        "totals": [r["total"] for r in worked],
+        "total": statistics.median(r["total"] for r in worked),
+    }
+
+
+def in_words(result: Result) -> str:
+    if "failed" in result:
+        return f"failed: {result['failed']}"
+    quality = f", test NLL {result['nll']:.3f}, RMSE {result['rmse']:.4f}" if "nll" in result else f" ({result.get('how', '')})"
+    return f"{result['total']:.1f} s, {result['peak memory'] / 1e9:.2f} GB{quality}"
+
+
+def main() -> None:
+    """Run one contestant and print its result: what `run_alone` calls."""
+    name, who = sys.argv[1:3]
+    given = sys.stdin.read()
+    case = make_case(name)
+    # The rate of the machine in the same process: one product with the latent Kronecker matrix, for one vector.
+    product = growth.product_seconds(case.values.shape)
+    result = contestant(who)(case, json.loads(given)) if given else contestant(who)(case)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    cells = {"cells": int(case.observed.size), "observed": int(case.observed.sum()), "truth": case.truth}
+    print(json.dumps({**result, "peak memory": peak, "product": product, **cells}, default=_plain))
+
+
+def _plain(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else str(value)
+
+
+if __name__ == "__main__":
+    main()

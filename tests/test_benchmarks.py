@@ -1,0 +1,197 @@
+"""The benchmarks run, compare like with like, and write what they found."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+from gpytorch.kernels import RBFKernel, ScaleKernel
+from typer.testing import CliRunner
+
+from lkgp import InputError
+from lkgp.benchmarks import cases, contestants, growth, page, products, suite
+from lkgp.benchmarks.paper_recipe import PaperRecipe, PlainRecipe
+from lkgp.cli import app
+
+
+@pytest.fixture(scope="module")
+def climate() -> cases.Case:
+    return cases.simulated_climate(0.3, places=12, days=20)
+
+
+@pytest.fixture(scope="module")
+def curves() -> cases.Case:
+    rng = np.random.default_rng(0)
+    X, T = rng.normal(size=(8, 2)), np.linspace(0, 1, 6)[:, None]
+    values = np.sin(X[:, :1]) + T[:, 0] + 0.1 * rng.normal(size=(8, 6))
+    observed = rng.random((8, 6)) < 0.7
+    return cases.Case("curves", [X, T], values, observed, lambda: [ScaleKernel(RBFKernel(ard_num_dims=2)), RBFKernel()])
+
+
+def test_uniform_gaps_are_those_of_the_published_splits():
+    observed = cases.uniform_gaps((5, 4), 0.3, split=0)
+    np.random.seed(2025)  # noqa: NPY002  (the published splits were made like this)
+    withheld = np.random.choice(20, 6, replace=False)  # noqa: NPY002
+    assert sorted(np.flatnonzero(~observed.ravel())) == sorted(withheld)
+
+
+def test_the_simulated_climate_is_a_draw_from_its_prior():
+    """Variance, and the correlation over half a period and a whole one."""
+    case = cases.simulated_climate(0.2, places=200, days=400)
+    assert (~case.observed).sum() == int(0.2 * 200 * 400)
+    truth = case.truth
+    assert case.values.var() == pytest.approx(truth["scale"] + truth["noise"], rel=0.3)
+    day = float(case.coords[1][1, 0] - case.coords[1][0, 0])
+    period = round(truth["period"] / day)
+    whole, half = (np.mean(case.values[:, lag:] * case.values[:, :-lag]) / case.values.var() for lag in (period, period // 2))
+    expected = math.exp(-0.5 * (period * day / truth["length of time"]) ** 2) / (1 + truth["noise"])
+    assert whole == pytest.approx(expected, abs=0.25)
+    assert abs(half) < 0.25
+
+
+def test_both_recipes_have_the_same_covariance(curves):
+    covariances = []
+    for recipe in (PaperRecipe, PlainRecipe):
+        model = recipe(curves.coords, curves.seen, curves.make_kernels()).model
+        model.train()
+        covariances.append(model(model.coords[0]).covariance_matrix.detach())
+    torch.testing.assert_close(*covariances)
+    kernels = [kernel.float() for kernel in curves.make_kernels()]
+    dense = [kernel(torch.as_tensor(x, dtype=torch.float32)).to_dense().detach() for kernel, x in zip(kernels, curves.coords, strict=True)]
+    seen = np.flatnonzero(curves.observed.ravel())
+    torch.testing.assert_close(covariances[0], torch.kron(*dense)[seen][:, seen])
+
+
+@pytest.mark.parametrize("name", ["lkgp", "lkgp, with the grid", "lkgp, without the grid", "the paper's settings", "scikit-learn"])
+def test_contestants_run_and_are_scored(curves, name, monkeypatch):
+    monkeypatch.setitem(contestants.PAPER_STEPS, "curves", 3)
+    result = contestants.contestant(name)(curves)
+    assert result["total"] == pytest.approx(sum(result["seconds"].values()))
+    assert result["rmse"] < 2
+    assert math.isfinite(result["nll"])
+    assert json.dumps(result)
+
+
+def test_botorch_runs_and_is_scored(curves):
+    pytest.importorskip("botorch", reason="botorch is not installed (the extra 'bench')")
+    result = contestants.run_botorch(curves)
+    assert result["rmse"] < 2
+
+
+def test_the_steps_of_a_long_fit_are_measured_along_its_path(climate, monkeypatch):
+    monkeypatch.setitem(contestants.PAPER_STEPS, "simulated climate", 5)
+    monkeypatch.setattr(contestants, "SOLVED_COLUMNS", 2)
+    ours = contestants.run_lkgp(climate)
+    assert set(ours["recovered"]) == set(climate.truth)
+    result = contestants.run_paper_path(climate, ours["raw parameters"])
+    assert list(result["steps"]) == ["0", "2", "4"]
+    low, high = min(result["steps"].values()), max(result["steps"].values())
+    assert 5 * low <= result["seconds"]["fit"] <= 5 * high
+    recipe = PaperRecipe(climate.coords, climate.seen, climate.make_kernels())
+    recipe.move_towards(ours["raw parameters"], 0.1)
+    assert max(float(p.detach().abs().max()) for p in recipe.model.parameters()) <= 0.1 + 1e-6
+    recipe.move_towards(ours["raw parameters"], math.inf)
+    length = recipe.model.kernels[1].kernels[0].raw_lengthscale.item()
+    assert length == pytest.approx(ours["raw parameters"]["kernels.1.kernels.0.raw_lengthscale"][0], abs=1e-5)
+    assert "nll" not in result
+
+
+def test_products_and_growth_are_measured(monkeypatch):
+    for shape, dtype in (((12, 10), torch.float32), ((5, 4, 3), torch.float64)):
+        row = products.compare(shape, 3, dtype, repeats=1)
+        assert row["ratio"] == pytest.approx(row["latent"] / row["plain"])
+    assert growth.exponent([1e2, 1e4, 1e6], [1.0, 1e3, 1e6]) == pytest.approx(1.5)
+    assert growth.product_seconds((20, 20)) > 0
+    monkeypatch.setattr(growth, "PRODUCT_SIZES", (10, 20, 30))
+    monkeypatch.setattr(growth, "FIT_SIZES", (10, 14, 20))
+    lines: list[str] = []
+    found = growth.measure(lines.append)
+    assert len(lines) == 6
+    assert [row["cells"] for row in found["rows"]["fit"]] == [100, 196, 400]
+
+
+def result_of(case, contestant, seconds, **more):
+    return {"case": case, "contestant": contestant, "total": seconds, "seconds": {"fit": seconds}, "peak memory": 1e9, **more}
+
+
+def test_the_page_says_what_the_results_say(tmp_path):
+    report = {"method": "spectral", "fit": "converged", "steps": 5, "predicted": {"memory": 2e9}}
+    recovered = {"noise": 0.051}
+    results = {
+        "hardware": suite.hardware(),
+        "versions": suite.versions(),
+        "date": "today",
+        "runs": [
+            result_of("era5-30", suite.PAPER, 2500.0, how="from steps 0, 50, 99 of 100"),
+            result_of("era5-30", "lkgp", 100.0, nll=-1.5, rmse=0.05, report=report),
+            result_of(
+                "climate-10", "lkgp", 400.0, nll=0.1, rmse=0.2, report=report, product=0.4, recovered=recovered, truth={"noise": 0.05}
+            ),
+            {"case": "sarcos-10", "contestant": suite.DENSE, "failed": "not done after 10 s"},
+            {"case": "products", "contestant": "lkgp", "rows": [{"name": "2 x 2", "latent": 9e9, "plain": 1e10, "ratio": 0.9}]},
+            {
+                "case": "growth",
+                "contestant": "lkgp",
+                "rows": {k: [{"cells": 10.0**i, "seconds": 10.0**i, "peak memory": 1e9} for i in (2, 3, 4)] for k in ("product", "fit")},
+                "exponents": {"product": 1.4, "fit": 1.2},
+                "predicted": 1.5,
+            },
+        ],
+    }
+    page.write(results, tmp_path / "page.md")
+    text = (tmp_path / "page.md").read_text()
+    for words in (
+        "| 25.0 |",
+        "not run to its end",
+        "the time of 1000 single-vector",
+        "noise 0.051 (true 0.05)",
+        "not done after 10 s",
+        "0.90",
+        "1.40",
+    ):
+        assert words in text
+    for picture in ("performance-ratios.png", "performance-growth.png"):
+        assert (tmp_path / picture).stat().st_size > 5000
+        assert picture in text
+
+
+def test_results_are_kept_and_failures_are_told(tmp_path, monkeypatch):
+    monkeypatch.delenv("LKGP_DATA", raising=False)
+    monkeypatch.setattr(suite, "BOUTS", {"robot": [suite.Bout("sarcos-90", ("lkgp",), 2)]})
+    lines: list[str] = []
+    kept = suite.run(["robot"], tmp_path / "results.json", lines.append)
+    assert "LKGP_DATA" in kept["runs"][0]["failed"]
+    assert len(lines) == 1
+    assert json.loads((tmp_path / "results.json").read_text())["versions"]["gpytorch"]
+
+
+def test_the_median_run_is_kept():
+    runs = [result_of("c", "lkgp", seconds, nll=seconds) for seconds in (3.0, 1.0, 2.0)]
+    assert suite.median(runs)["total"] == 2.0
+    assert suite.median(runs)["nll"] == 2.0
+    assert suite.median([{"failed": "x"}]) == {"failed": "x"}
+
+
+def test_unknown_names_are_refused(tmp_path):
+    with pytest.raises(InputError, match="there is no case 'weather-10'"):
+        suite.make_case("weather-10")
+    with pytest.raises(InputError, match="there is no contestant 'nobody'"):
+        contestants.contestant("nobody")
+    result = CliRunner().invoke(app, ["bench", "nothing", "--output", str(tmp_path / "x.json")])
+    assert result.exit_code == 2
+    assert "there is no benchmark 'nothing'" in result.output
+
+
+def test_real_cases_have_the_published_shapes(data_folder):
+    curves = suite.make_case("learning-curves-400")
+    assert curves.coords[0].shape == (400, 7)
+    assert curves.observed.sum() == 11286
+    assert curves.values[curves.observed[:, -1], -1].std() == pytest.approx(1.227, abs=1e-3)
+    robot = suite.make_case("sarcos-30")
+    assert robot.values.shape == (4449, 7)
+    assert (~robot.observed).sum() == int(0.3 * 4449 * 7)
+    pytest.importorskip("netCDF4", reason="netCDF4 is not installed (the extra 'bench')")
+    weather = suite.make_case("era5-50")
+    assert weather.values.shape == (1617, 744)
+    assert weather.values[weather.observed].std() == pytest.approx(1)
