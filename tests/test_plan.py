@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from gpytorch.constraints import Interval
 from gpytorch.kernels import IndexKernel, MaternKernel, PeriodicKernel, RBFKernel, ScaleKernel
 
 import lkgp.methods
@@ -199,14 +200,36 @@ def test_a_period_is_found_where_the_default_start_would_miss_it():
     data = periodic_data(4.3)
     model = LatentKroneckerGP([ScaleKernel(RBFKernel()), PeriodicKernel()]).double()
     result = fit(model, data)
-    assert float(result.model.kernels[1].period_length) == pytest.approx(4.3, rel=0.02)
+    assert result.model.kernels[1].period_length.item() == pytest.approx(4.3, rel=0.02)
     assert any("where the data repeat themselves" in note for note in result.notes)
     # A period that was set is where the search starts.
     model.kernels[1].period_length = 1.1
     assert not any("repeat" in note for note in fit(model, data).notes)
 
 
+def test_a_period_outside_of_its_constraint_is_left_alone():
+    kernel = PeriodicKernel(period_length_constraint=Interval(0.1, 0.2))
+    result = fit(LatentKroneckerGP([ScaleKernel(RBFKernel()), kernel]).double(), periodic_data(4.3, shape=(8, 30)))
+    assert 0.1 <= result.model.kernels[1].period_length.item() <= 0.2
+
+
+def test_a_period_alone_can_be_free():
+    model = LatentKroneckerGP([ScaleKernel(RBFKernel()), PeriodicKernel()], mean=0.0).double()
+    for name_, parameter in model.named_parameters():
+        parameter.requires_grad_("period" in name_)
+    result = fit(model, periodic_data(4.3, shape=(100, 110)))
+    assert result.model.kernels[1].period_length.item() == pytest.approx(4.3, rel=0.05)
+
+
+def test_a_fit_whose_solves_fail_does_not_claim_to_have_converged():
+    case = Case("hard", (30, 25), "random", noise=1e-4)
+    result = fit(case.build().requires_grad_(True), case.data(), method=Spectral(max_iterations=1, rtol=1e-9, fit_rtol=1e-9))
+    assert not result.converged
+
+
 def test_settings_of_spaces_are_checked():
     with pytest.raises(InputError, match="space must be"):
         replace(Spectral(), space="rows")
+    with pytest.raises(InputError, match="max_block must be"):
+        Spectral(max_block=-1)
     assert lkgp.methods.FIT_COLUMNS > 0

@@ -6,11 +6,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from gpytorch.kernels import RBFKernel, ScaleKernel
 
 import lkgp.observed
 import lkgp.whitening
 from cases import CASES, SOME, Case, name
-from lkgp import BFGS, Direct, LatentKroneckerGP, Plan, Spectral, condition, fit, from_array
+from lkgp import BFGS, Direct, LatentKroneckerGP, Plan, Spectral, condition, fit, from_array, plan
 from lkgp.methods import spectral_system
 from lkgp.mll import Probes, exact_mll, spectral_mll
 from lkgp.model import default_kernels
@@ -168,6 +169,28 @@ def test_the_posterior_is_that_of_the_oracle_in_every_space(case, space):
         variance = oracle.variance_at(new)
         # 2000 samples: a variance has a relative standard error of sqrt(2 / 2000) at the most
         assert (np.abs(posterior.variance(points).numpy() - variance) <= 5 * math.sqrt(2 / 2000) * variance + 1e-7).all()
+
+
+@pytest.mark.parametrize("missing", [0.0, 0.3])
+@pytest.mark.parametrize("space", ["modes", "cells"])
+def test_error_bars_are_right_where_the_posterior_is_far_narrower_than_the_prior(missing, space):
+    """Smooth functions, many observations, default tolerances: what is left out or solved loosely must not widen the error bars."""
+    rng = np.random.default_rng(0)
+    x = np.linspace(-1.7, 1.7, 60)
+    values = np.where(rng.random((60, 60)) < missing, np.nan, rng.normal(size=(60, 60)))
+    data = from_array([torch.as_tensor(x), torch.as_tensor(x)], torch.as_tensor(values))
+    kernels = [ScaleKernel(RBFKernel()), RBFKernel()]
+    kernels[0].outputscale, kernels[0].base_kernel.lengthscale, kernels[1].lengthscale = 4.0, 1.0, 1.0
+    model = LatentKroneckerGP(kernels, mean=0.0, noise=0.002).double()
+    model.requires_grad_(False)
+    coords = list(data.grid.coords)
+    exact = condition(model, data, plan(model, data, Direct())).variance(coords).sqrt()
+    assert float(exact.mean()) < 0.02
+    posterior = condition(model, data, plan(model, data, Spectral(space=space, num_samples=256)))
+    assert posterior.solution.converged
+    found = posterior.variance(coords).sqrt()
+    # relative standard error 1 / sqrt(512) of a cell, far less of the mean
+    assert float((found / exact).mean()) == pytest.approx(1, abs=0.05 if missing or space == "cells" else 1e-6)
 
 
 def test_leading_eigenpairs_leave_nothing_negative(monkeypatch):

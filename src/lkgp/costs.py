@@ -17,7 +17,7 @@ from torch import Tensor
 from lkgp.direct import reduced_size
 from lkgp.grid import PartialGrid
 from lkgp.observed import MOST_MODES
-from lkgp.spectrum import PIVOTED_PAYS, pivoted_root
+from lkgp.spectrum import PIVOTED_PAYS, RANK_OF_REST, pivoted_root
 from lkgp.whitening import ITERATIONS_PER_ROOT, cheapest_block
 
 # Multiplications of a symmetric eigendecomposition, over n^3, as measured by its time beside that of a matrix product.
@@ -68,18 +68,19 @@ class FactorRanks:
         return len(self.values)
 
     @classmethod
-    def of(cls, matrix: Tensor, largest_tail: float) -> "FactorRanks":
-        """Of K_k (n_k, n_k), less what has a trace below `largest_tail`."""
+    def of(cls, matrix: Tensor, largest_tail: float, largest_value: float = math.inf) -> "FactorRanks":
+        """Of K_k (n_k, n_k), less what `FactorBasis.of` would leave out."""
         n = len(matrix)
         if n >= PIVOTED_PAYS:
-            values = np.square(pivoted_root(matrix.double(), largest_tail / 2 / n)).sum(axis=0)
+            most = min(largest_tail, RANK_OF_REST * largest_value) / 2
+            values = np.square(pivoted_root(matrix.double(), most / n)).sum(axis=0)
             low = len(values) <= n // 2
         else:
             values = torch.linalg.eigvalsh(matrix.double()).clamp(min=0).cpu().numpy()
             low = False
         descending = torch.from_numpy(np.sort(values)[::-1].copy())
         left = descending.flip(0).cumsum(0).flip(0)
-        keep = (left > largest_tail) & (descending > n * torch.finfo(torch.float64).eps * descending[0])
+        keep = ((left > largest_tail) | (descending > largest_value)) & (descending > n * torch.finfo(torch.float64).eps * descending[0])
         keep[0] = True
         return cls(n, descending[keep], low)
 

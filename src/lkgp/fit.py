@@ -137,6 +137,8 @@ def fit(
         objective.history[:0] = history
     for p in objective.parameters:
         p.grad = None
+    if objective.failed_solve:
+        converged, reason = False, f"{reason}, but the solves of the last evaluation did not converge: {objective.failed_solve}"
     if not isinstance(chosen.method, Direct):
         notes.append(f"hyperparameters by {type(picked).__name__} with estimated gradients, {chosen.why}")
     seconds = time.perf_counter() - began
@@ -228,6 +230,8 @@ def _coarse_start(
 ) -> bool:
     """Move the hyperparameters of `model` to the optima on ever larger parts of the data. Returns whether Ctrl-C was pressed."""
     sizes = []
+    if not any(p.requires_grad for p in model.parameters()):
+        return False
     for subset in coarse_levels(data, seed):
         chosen = plan(model, subset, "auto", max_memory, fitting=True)
         objective = Objective(model, subset, replace(chosen, method=for_fitting(chosen.method)), seed, progress)

@@ -72,13 +72,13 @@ def _prior_information(model: LatentKroneckerGP, parameters: list[Tensor]) -> Te
     with torch.enable_grad():
         density = model.log_prior()
         if not density.requires_grad:
-            return torch.zeros(total, total, dtype=torch.float64)
+            return torch.zeros(total, total, dtype=torch.float64, device=parameters[0].device)
         first = torch.autograd.grad(density, parameters, create_graph=True, allow_unused=True)
         rows = []
         for p, gradient in zip(parameters, first, strict=True):
             for i in range(p.numel()):
                 if gradient is None or not gradient.requires_grad:
-                    rows.append(torch.zeros(total, dtype=torch.float64))
+                    rows.append(torch.zeros(total, dtype=torch.float64, device=p.device))
                     continue
                 second = torch.autograd.grad(gradient.reshape(-1)[i], parameters, retain_graph=True, allow_unused=True)
                 rows.append(

@@ -2,12 +2,11 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, is_dataclass, replace
-from math import prod
 from typing import Literal
 
 import torch
 
-from lkgp.costs import Cost, FactorRanks, cells_cost, columns_at_once, direct_cost, memory_of_machine, modes_cost
+from lkgp.costs import Cost, FactorRanks, break_even, cells_cost, columns_at_once, direct_cost, memory_of_machine, modes_cost
 from lkgp.direct import ReducedSystem
 from lkgp.errors import InputError
 from lkgp.model import LatentKroneckerGP, evaluate
@@ -17,6 +16,7 @@ from lkgp.readers import Observations
 from lkgp.solvers import Cholesky, ConjugateGradients, Solver
 from lkgp.solvers.base import check_settings
 from lkgp.spectral import SpectralSystem
+from lkgp.spectrum import largest_tails
 
 
 @dataclass(frozen=True)
@@ -106,6 +106,7 @@ class Spectral:
 
     def __post_init__(self) -> None:
         names = (
+            "max_block",
             "residual_rtol",
             "rtol",
             "fit_rtol",
@@ -222,11 +223,10 @@ def _candidates(
     with torch.no_grad():
         noise = float(model.noise_diagonal(data).min())
         factors = [evaluate(kernel, x) for kernel, x in zip(model.kernels, grid.coords, strict=True)]
-    traces = [max(float(factor.diagonal().sum()), 1e-300) for factor in factors]
 
     def ranks(tolerance: float) -> list[FactorRanks]:
-        allowed = tolerance * n * noise / prod(traces)
-        return [FactorRanks.of(factor, allowed * trace) for factor, trace in zip(factors, traces, strict=True)]
+        most = largest_tails(factors, noise, n, tolerance)
+        return [FactorRanks.of(factor, *both) for factor, both in zip(factors, most, strict=True)]
 
     if not isinstance(solver, Spectral):
         found = ranks(max(direct.tolerance, direct.fit_tolerance) if fitting else direct.tolerance)
@@ -247,7 +247,8 @@ def _candidates(
             words = f"spectral: {' x '.join(str(factor.rank) for factor in found)} modes"
         else:
             cost = cells_cost(grid, found, noise, method.max_block, columns, at_once, space == "dense")
-            words = "iterative, with the grid" if space == "cells" else "iterative, without the grid"
+            beyond = f"{1 - n / grid.num_cells:.0%} missing, break-even {break_even(grid.shape):.0%}"
+            words = f"iterative, {'with' if space == 'cells' else 'without'} the grid ({beyond})"
         yield Plan(replace(method, space=space), f"{words}, {cost}", cost=cost)
 
 

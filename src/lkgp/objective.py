@@ -49,6 +49,7 @@ class Objective:
         self.products = 0
         self.best_value, self.best = -math.inf, self.get()
         self.warm_start: Tensor | None = None
+        self.failed_solve = ""
         self.too_large, self.too_large_at = "", -math.inf
         self.seed = seed
         self.probes: Probes | None = None
@@ -129,5 +130,6 @@ class Objective:
             estimate = stochastic_mll(self.model, self.data, method, self.probes, x0=self.warm_start, value=value)
         assert estimate.solution is not None
         self.warm_start = estimate.next_start
+        self.failed_solve = "" if estimate.solution.converged else str(estimate.solution)
         self.products += estimate.solution.products
         return estimate

@@ -103,6 +103,19 @@ class CellEquations:
         return was_rough
 
 
+def shifted_cholesky(factor: Tensor, jitter: float) -> Tensor:
+    """The Cholesky factor of K_k + jitter I, or of ten times the jitter if kernel values were rounded so coarsely, and so on."""
+    while True:
+        shifted = factor.clone()
+        shifted.diagonal().add_(jitter)
+        root, failed = torch.linalg.cholesky_ex(shifted)
+        if not int(failed):
+            return root
+        if not math.isfinite(jitter) or jitter > float(factor.diagonal().max()):
+            raise torch.linalg.LinAlgError("a factor is not positive definite")
+        jitter *= 10
+
+
 class ObservedSystem:
     """A, for one set of hyperparameters, as it acts on the observations.
 
@@ -139,12 +152,17 @@ class ObservedSystem:
             threshold = float(self.noise.min()) / max(prod(largest[:k] + largest[k + 1 :]), 1e-300)
             bases.append(FactorBasis.leading(factor, MOST_MODES, threshold))
         self.inverse = LeadingModesInverse(bases, self.noise, grid, product, max_block, columns)
-        self.bases = bases
 
     @property
     def known_logdet(self) -> Tensor:
         """log det M."""
         return self.inverse.logdet
+
+    @property
+    def spread(self) -> float:
+        """The size of a posterior deviation of f over the observed cells, about, as far as the leading modes tell."""
+        share, square = len(self.noise) / self.grid.num_cells, self.inverse.scale.square()
+        return math.sqrt(float((square / (1 + share * square / self.noise.mean())).sum()) * share)
 
     @property
     def block_size(self) -> int:
@@ -188,9 +206,7 @@ class ObservedSystem:
             others = prod(float(other.diagonal().max()) for j, other in enumerate(self.factors) if j != k)
             # What is added to the prior variance is far below the noise.
             jitter = max(JITTER * float(self.noise.min()) / max(others, 1e-300) / len(self.factors), 1e-14 * float(factor.diagonal().max()))
-            shifted = factor.clone()
-            shifted.diagonal().add_(jitter)
-            roots.append(torch.linalg.cholesky(shifted))
+            roots.append(shifted_cholesky(factor, jitter))
         cells = kronecker_matmul(tuple(roots), normals)
         return cells.index_select(1, self.grid.index).mT + self.noise.sqrt()[:, None] * noise, cells
 

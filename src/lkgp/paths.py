@@ -118,7 +118,7 @@ class PriorDraws:
         Returns a function from some of the draws to their conditional means (N', c), and the prior variance that is left,
         (n'_1, ..., n'_d). Neither depends on which other cells were asked for.
         """
-        given, told, total = [], torch.ones((), dtype=self.normals.dtype), torch.ones((), dtype=self.normals.dtype)
+        given, told, total = [], self.normals.new_ones(()), self.normals.new_ones(())
         for factor, points, width in zip(self.factors, coords, self.num_given, strict=True):
             first = factor.bases[0][0]
             index = locate(points, factor.points[first])

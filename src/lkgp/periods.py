@@ -33,7 +33,8 @@ def start_periods(model: LatentKroneckerGP, data: Observations) -> tuple[list[Te
             if not raw.requires_grad or bool((raw != 0).any()) or data.grid.coords[k].shape[1] != 1:
                 continue
             period = repetition(data, k)
-            if period is not None:
+            constraint = part.raw_period_length_constraint
+            if period is not None and bool(constraint.check(torch.tensor(period))):
                 part.period_length = period
                 moved.append(raw)
                 notes.append(f"the period of factor {k} starts at {period:.4g}, where the data repeat themselves")

@@ -33,6 +33,8 @@ from lkgp.spectral import SpectralSystem
 KEPT_DRAWS = 4
 # A factor with so many points, and few modes, is used by its root: see `Posterior.structures`.
 LOW_RANK_PAYS = 500
+# The error of a sample, beside the spread of the posterior: far below what the number of samples makes of its standard deviation.
+SMALL_ERROR = 0.1
 # Added to the seed of the draws, so that their noise is not what the prior is drawn with.
 NOISE_SEED = 7919
 
@@ -173,6 +175,9 @@ class Posterior:
         if isinstance(method, Iterative):
             return solve(self.operator, rhs, method.solver, preconditioner=self.preconditioner, x0=x0)
         rtol, energy = (method.sample_rtol, method.sample_rtol) if for_samples else (method.residual_rtol, method.rtol)
+        if for_samples:
+            # The residual of the data is an error of the function; it must be small beside the spread of the posterior.
+            rtol = min(rtol, SMALL_ERROR * self.spectral.spread / float(column_norms(rhs).max()))
         if start is None and x0 is not None:
             start = kronecker_matmul(tuple(self.factors), self.data.grid.scatter(x0))
         norms, inner = column_norms(rhs), list[Solution]()
@@ -198,15 +203,20 @@ class Posterior:
         """
         norms = column_norms(rhs)
         x = system_solve(rhs / norms, rtol)
-        before, products = torch.full_like(norms, torch.inf), 0
+        best, before, products = x, torch.full_like(norms, torch.inf), 0
         while True:
             residual = scaled_residual(self.operator, x.to(rhs.dtype), rhs, norms)
             left = torch.linalg.vector_norm(residual, dim=0)
             products += rhs.shape[1]
-            if bool((left <= rtol).all()) or not bool((left < 0.5 * before).any()):
+            # A correction that made a column worse is taken back.
+            worse = ~(left <= before)
+            x = torch.where(worse, best, x)
+            stuck = not bool((left < 0.5 * before).any())
+            left = torch.where(worse, before, left) if bool(torch.isfinite(before).all()) else left
+            if bool((left <= rtol).all()) or stuck:
                 break
-            before = left
-            x += system_solve(residual, rtol / float(left.max()))
+            best, before = x, left
+            x = x + system_solve(residual, rtol / float(left.max()))
         reason = Reason.CONVERGED if bool((left <= rtol).all()) else Reason.STAGNATED
         return Solution(x.to(rhs.dtype).mul_(norms), left, 1, products, reason, rtol)
 
@@ -289,8 +299,9 @@ class Posterior:
     def draws(self, num: int, seed: int) -> PosteriorDraws:
         """`num` joint draws; asked again with the same numbers, the same ones."""
         if (num, seed) not in self.kept_draws:
-            others = [key for key in self.kept_draws if key[1] != self.seed]
-            if len(others) >= KEPT_DRAWS:  # the oldest makes room; those behind the variance have the model's own seed
+            behind_variance = (getattr(self.plan.method, "num_samples", None), self.seed)
+            others = [key for key in self.kept_draws if key != behind_variance]
+            if len(others) >= KEPT_DRAWS:  # the oldest makes room
                 del self.kept_draws[others[0]]
             self.kept_draws[num, seed] = PosteriorDraws(self, num, seed)
         return self.kept_draws[num, seed]

@@ -16,7 +16,6 @@ deviations.
 
 import math
 from dataclasses import dataclass
-from math import prod
 
 import torch
 from torch import Tensor
@@ -27,11 +26,13 @@ from lkgp.quadrature import random_signs, trace_of_log
 from lkgp.refinement import FLOAT32_RTOL, LatentSolution, refine
 from lkgp.solvers.base import column_norms
 from lkgp.solvers.cg import descend
-from lkgp.spectrum import FactorBasis
+from lkgp.spectrum import FactorBasis, largest_tails
 from lkgp.whitening import Transform, Whitening, cheapest_order, make_whitening
 
 # Modes with less than this share of the noise's variance are not started from: dividing by their size would magnify errors.
 DROWNED = 0.01
+# Where nothing is missing, all is exact, and little is left out: a longer spectrum costs next to nothing there.
+COMPLETE_TOLERANCE = 1e-11
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,12 +135,11 @@ class SpectralSystem:
     ) -> None:
         self.grid, self.noise = grid, noise.double()
         dense = [factor_dense(factor).double() for factor in factors]
-        traces = [float(matrix.diagonal().sum()) for matrix in dense]
-        # What is left out has a trace of at most sum_k tail_k prod_(l != k) tr K_l, and log det A changes by at most that over the noise.
-        allowed = tolerance * grid.num_observed * float(self.noise.min()) / len(dense)
-        largest = [allowed / max(prod(traces[:k] + traces[k + 1 :]), 1e-300) for k in range(len(dense))]
-        spectra = [FactorBasis.of(matrix, tail) for matrix, tail in zip(dense, largest, strict=True)]
-        self.truncation = sum(s.tail / max(tail, 1e-300) for s, tail in zip(spectra, largest, strict=True)) * tolerance / len(dense)
+        if self.complete:
+            tolerance = min(tolerance, COMPLETE_TOLERANCE)
+        largest = largest_tails(dense, float(self.noise.min()), grid.num_observed, tolerance)
+        spectra = [FactorBasis.of(matrix, *most) for matrix, most in zip(dense, largest, strict=True)]
+        self.truncation = sum(s.tail / max(tail, 1e-300) for s, (tail, _) in zip(spectra, largest, strict=True)) * tolerance / len(dense)
         self.order = cheapest_order([s.vectors.shape for s in spectra])  # type: ignore[misc]
         self.spectra = [spectra[k] for k in self.order]
         self.shape = tuple(grid.shape[k] for k in self.order)
@@ -164,6 +164,12 @@ class SpectralSystem:
     def known_logdet(self) -> Tensor:
         """log det C C^T + log det D: what is left of log det A is the trace of the logarithm of the whitened system."""
         return self.whitening.logdet + self.noise.log().sum()
+
+    @property
+    def spread(self) -> float:
+        """The size of a posterior deviation of f over the observed cells, about: the root of n / N times the sum of S^2 / H_ii."""
+        variance = (self.exact.scale / self.whitening.diagonal).square().sum()
+        return math.sqrt(float(variance) * self.grid.num_observed / self.grid.num_cells)
 
     @property
     def size(self) -> int:

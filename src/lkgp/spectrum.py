@@ -1,12 +1,19 @@
 """The spectrum of one factor, cut where it no longer matters."""
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 import torch
 from scipy.linalg import lapack, qr
 from torch import Tensor
 
+# Eigenvalues that are left out stay below this share of the noise.
+FAR_BELOW = 0.1
+# What a pivoted factorisation leaves is known by its trace; its largest eigenvalue is taken to be one part in so many of that.
+RANK_OF_REST = 10.0
 # From this many points on, a pivoted Cholesky factorisation finds out first whether the rank is low.
 PIVOTED_PAYS = 500
 
@@ -24,11 +31,16 @@ class FactorBasis:
     tail: float = 0.0
 
     @classmethod
-    def of(cls, matrix: Tensor, largest_tail: float = 0.0) -> "FactorBasis":
-        """Keep the eigenpairs of `matrix` (n_k, n_k) that stand out of rounding, less those whose sum is below `largest_tail`."""
+    def of(cls, matrix: Tensor, largest_tail: float = 0.0, largest_value: float = math.inf) -> "FactorBasis":
+        """Keep the eigenpairs of `matrix` (n_k, n_k) that stand out of rounding, less those whose sum is below `largest_tail` and none
+        of which exceeds `largest_value`.
+        """
+        if not bool(torch.isfinite(matrix).all()):
+            raise torch.linalg.LinAlgError("a factor has values that are not finite")
         matrix = matrix.double()
         # Half of what may be left out goes to the pivoted factorisation, half to the eigenvalues.
-        low = _low_rank_root(matrix, largest_tail / 2) if len(matrix) >= PIVOTED_PAYS else None
+        most = min(largest_tail, RANK_OF_REST * largest_value) / 2
+        low = _low_rank_root(matrix, most) if len(matrix) >= PIVOTED_PAYS else None
         if low is None:
             values, vectors = torch.linalg.eigh(matrix)
             left_out = 0.0
@@ -37,7 +49,8 @@ class FactorBasis:
             values, vectors = _eigenpairs(root, matrix.device)
         tail = values.clamp(min=0).cumsum(0)  # ascending: tail[l] is the sum of the l + 1 smallest
         standing_out = values > torch.finfo(values.dtype).eps * len(matrix) * values[-1]
-        keep = standing_out & (tail > (largest_tail if low is None else largest_tail / 2))
+        share = 1.0 if low is None else 0.5
+        keep = standing_out & ((tail > share * largest_tail) | (values > share * largest_value))
         keep[-1] = True
         left_out += values.detach().clamp(min=0)[~keep].sum().item()
         return cls(vectors[:, keep], values[keep], left_out)
@@ -70,6 +83,23 @@ class FactorBasis:
     def coefficients(self, cross: Tensor) -> Tensor:
         """c with c c'^T = K between points, from their covariances with the points of this factor, (n', n_k) -> (n', r)."""
         return (cross @ self.vectors) / self.values.sqrt()
+
+
+def largest_tails(factors: Sequence[Tensor], noise: float, n: int, tolerance: float) -> list[tuple[float, float]]:
+    """How much of each spectrum may be left out, by its trace, and which eigenvalue at the most.
+
+    The trace of all that is left out of the product is at most sum_k tail_k prod_(l != k) tr K_l, and the log-likelihood of n
+    observations changes by at most that over twice the noise: that is to be below tolerance * n. No eigenvalue that is left out, not
+    even with the largest of the other factors, may come near the noise either, or solves could not be mended by their residuals.
+    """
+    traces = [max(float(factor.diagonal().sum()), 1e-300) for factor in factors]
+    # The largest eigenvalue is at most the largest sum of a row.
+    largest = [max(float(factor.abs().sum(dim=1).max()), 1e-300) for factor in factors]
+    tails = []
+    for k in range(len(factors)):
+        others, peak = prod(traces[:k] + traces[k + 1 :]), prod(largest[:k] + largest[k + 1 :])
+        tails.append((tolerance * n * noise / len(factors) / others, FAR_BELOW * noise / peak))
+    return tails
 
 
 def _eigenpairs(root: np.ndarray, device: torch.device) -> tuple[Tensor, Tensor]:

@@ -60,8 +60,9 @@ def write(results: dict[str, Any], path: Path) -> None:
         "",
         "Every contestant runs alone in a process of its own, one after the other, on the same data, split and kernels, from GPyTorch's",
         "default hyperparameters. Times of lkgp are for the fit, 64 joint samples at every cell, and mean and standard deviation of every",
-        "cell. Runs below a minute are medians of three, interleaved. Where a peer would take hours, single steps along its path are",
-        "measured and the others interpolated; then its quality is not known, and the table says so.",
+        "cell. Short runs are repeated, interleaved, and their median is given; of the others there is one. Where a peer would take hours,",
+        "single steps along its path are measured and the others interpolated, and its samples are scaled up from eight; then its",
+        "quality is not known, and the table says so.",
         "",
     ]
     for kind in TITLES:

@@ -109,7 +109,7 @@ class PaperRecipe:
             goal = torch.tensor(optimum[key], dtype=parameter.dtype).view(parameter.shape)
             if name.endswith("raw_noise"):
                 # lkgp's noise has a lower bound than GPyTorch's 1e-4.
-                noise = torch.nn.functional.softplus(goal) + 1e-4
+                noise = torch.nn.functional.softplus(goal) + 1e-6
                 goal = torch.log(torch.expm1((noise - 1e-4).clamp(min=1e-6)))
             shift = goal - parameter.data
             parameter.data += shift.clamp(-distance, distance) if math.isfinite(distance) else shift

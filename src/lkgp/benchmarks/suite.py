@@ -4,7 +4,6 @@ import json
 import math
 import os
 import platform
-import resource
 import statistics
 import subprocess
 import sys
@@ -163,13 +162,9 @@ def main() -> None:
     # The rate of the machine in the same process: one product with the latent Kronecker matrix, for one vector.
     product = growth.product_seconds(case.values.shape)
     result = contestant(who)(case, json.loads(given)) if given else contestant(who)(case)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    peak = growth.peak_memory()
     cells = {"cells": int(case.observed.size), "observed": int(case.observed.sum()), "truth": case.truth}
-    print(json.dumps({**result, "peak memory": peak, "product": product, **cells}, default=_plain))
-
-
-def _plain(value: Any) -> Any:
-    return None if isinstance(value, float) and not math.isfinite(value) else str(value)
+    print(json.dumps({**result, "peak memory": peak, "product": product, **cells}))
 
 
 if __name__ == "__main__":
