@@ -25,12 +25,8 @@ test: .venv/installed
 	$(BIN)/lint-imports
 	$(BIN)/pytest -n 2
 
-# The neighbours that lkgp is compared with come on top; LKGP_DATA names the folder with the data.
-.venv/bench: .venv/installed requirements-bench.lock
-	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements.lock -r requirements-bench.lock
-	touch $@
-
-bench: .venv/bench
+# LKGP_DATA names the folder with the data.
+bench: .venv/installed
 	$(BIN)/lkgp bench --output benchmarks.json --page docs/performance.md
 
 clean:

@@ -74,7 +74,6 @@ def test_contestants_run_and_are_scored(curves, name, monkeypatch):
 
 
 def test_botorch_runs_and_is_scored(curves):
-    pytest.importorskip("botorch", reason="botorch is not installed (the extra 'bench')")
     result = contestants.run_botorch(curves)
     assert result["rmse"] < 2
 
@@ -163,6 +162,7 @@ def test_results_are_kept_and_failures_are_told(tmp_path, monkeypatch):
     kept = suite.run(["robot"], tmp_path / "results.json", lines.append)
     assert "LKGP_DATA" in kept["runs"][0]["failed"]
     assert len(lines) == 1
+    assert suite.run_alone("sarcos-90", "nobody")["failed"].startswith("this case reads")
     assert json.loads((tmp_path / "results.json").read_text())["versions"]["gpytorch"]
 
 
@@ -191,7 +191,6 @@ def test_real_cases_have_the_published_shapes(data_folder):
     robot = suite.make_case("sarcos-30")
     assert robot.values.shape == (4449, 7)
     assert (~robot.observed).sum() == int(0.3 * 4449 * 7)
-    pytest.importorskip("netCDF4", reason="netCDF4 is not installed (the extra 'bench')")
     weather = suite.make_case("era5-50")
     assert weather.values.shape == (1617, 744)
     assert weather.values[weather.observed].std() == pytest.approx(1)

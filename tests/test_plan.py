@@ -9,7 +9,6 @@ import torch
 from gpytorch.constraints import Interval
 from gpytorch.kernels import IndexKernel, MaternKernel, PeriodicKernel, RBFKernel, ScaleKernel
 
-import lkgp.methods
 from cases import CASES, Case, name
 from lkgp import LKGP, Direct, InputError, LatentKroneckerGP, PartialGrid, Plan, Spectral, condition, fit, from_array, plan
 from lkgp.costs import FactorRanks, break_even, cells_cost, direct_cost, missing_at_random, modes_cost
@@ -67,7 +66,6 @@ def test_few_observations_of_a_large_grid_are_factorised():
 def test_the_grid_pays_up_to_the_break_even_point():
     """Products with and without the grid cost the same where the paper says; the rest of the cost is shared."""
     assert break_even((4449, 7)) == pytest.approx(1 - math.sqrt(1 / 4449 + 1 / 7))
-    model, _ = robot(0.5)
     point = break_even((1500, 7))
     for missing, dense_is_cheaper in ((point - 0.1, False), (point + 0.1, True)):
         data = grid_data((1500, 7), missing)
@@ -76,7 +74,6 @@ def test_the_grid_pays_up_to_the_break_even_point():
         with_grid, without = (cells_cost(data.grid, ranks, 1e-4, 500, 1000, 1000, dense) for dense in (False, True))
         assert (without.multiplications < with_grid.multiplications) == dense_is_cheaper
         assert without.memory > with_grid.memory
-    assert isinstance(model, LatentKroneckerGP)
 
 
 @pytest.mark.parametrize("method", [Direct(), Spectral(), Spectral(space="cells"), Spectral(space="dense")])
@@ -232,4 +229,3 @@ def test_settings_of_spaces_are_checked():
         replace(Spectral(), space="rows")
     with pytest.raises(InputError, match="max_block must be"):
         Spectral(max_block=-1)
-    assert lkgp.methods.FIT_COLUMNS > 0

@@ -34,6 +34,13 @@ def block(request, monkeypatch):
     return request.param
 
 
+def check_error_bound(loose, exact, matrix):
+    """The error that is reported is a bound: |e|_A <= bound |x|_A."""
+    error = loose.values.numpy() - exact
+    energy = np.sqrt(np.einsum("ic,ij,jc->c", error, matrix, error) / np.einsum("ic,ij,jc->c", exact, matrix, exact))
+    assert (energy <= 1.01 * loose.residuals.numpy() + 1e-9).all()
+
+
 @pytest.mark.parametrize("case", [*CASES, CURVES], ids=name)
 @pytest.mark.parametrize("precision", ["float32", "float64"])
 def test_solves_and_log_determinant_are_those_of_the_oracle(case, precision, block):
@@ -44,11 +51,7 @@ def test_solves_and_log_determinant_are_those_of_the_oracle(case, precision, blo
     exact = np.linalg.solve(matrix, rhs.numpy())
     assert solution.converged
     np.testing.assert_allclose(solution.values.numpy(), exact, atol=1e-6 * np.abs(exact).max())
-    # The error that is reported is a bound: |e|_A <= bound |x|_A.
-    loose = system.solve(rhs, 1e-2)
-    error = loose.values.numpy() - exact
-    energy = np.sqrt(np.einsum("ic,ij,jc->c", error, matrix, error) / np.einsum("ic,ij,jc->c", exact, matrix, exact))
-    assert (energy <= 1.01 * loose.residuals.numpy() + 1e-9).all()
+    check_error_bound(system.solve(rhs, 1e-2), exact, matrix)
     # A start far from the truth does no harm.
     wrong = torch.randn(3, system.grid.num_cells, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     np.testing.assert_allclose(system.solve(rhs, 1e-9, start=wrong).values.numpy(), exact, atol=1e-6 * np.abs(exact).max())
@@ -69,11 +72,8 @@ def test_solves_in_the_space_of_the_observations_are_those_of_the_oracle(case, s
     for solution in (system.solve(rhs, 1e-9), system.solve(rhs, 1e-9, start=start)):
         assert solution.converged
         np.testing.assert_allclose(solution.values.numpy(), exact, atol=1e-6 * np.abs(exact).max())
-    # M <= A, so the error that is reported is a bound.
     loose = system.solve(rhs, 1e-2)
-    error = loose.values.numpy() - exact
-    energy = np.sqrt(np.einsum("ic,ij,jc->c", error, matrix, error) / np.einsum("ic,ij,jc->c", exact, matrix, exact))
-    assert (energy <= 1.01 * loose.residuals.numpy() + 1e-9).all()
+    check_error_bound(loose, exact, matrix)
     # The function at the observed cells is what the data are, less their noise.
     torch.testing.assert_close(loose.latent[:, system.grid.index].mT, rhs - system.noise[:, None] * loose.values)
     left, standard_error = system.remaining_logdet(400, len(matrix), seed=0)

@@ -18,7 +18,7 @@ from lkgp.direct import reduced_size
 from lkgp.grid import PartialGrid
 from lkgp.observed import MOST_MODES
 from lkgp.spectrum import PIVOTED_PAYS, RANK_OF_REST, pivoted_root
-from lkgp.whitening import ITERATIONS_PER_ROOT, cheapest_block
+from lkgp.whitening import ITERATIONS_PER_ROOT, cheapest_block, cheapest_order, transform_multiplications
 
 # Multiplications of a symmetric eigendecomposition, over n^3, as measured by its time beside that of a matrix product.
 EIGH = 5.0
@@ -134,8 +134,8 @@ def direct_cost(grid: PartialGrid, axis: int, rank: int, posterior: bool) -> tup
 
 def modes_cost(grid: PartialGrid, ranks: Sequence[FactorRanks], noise: float, max_block: int, columns: int, at_once: int) -> Cost:
     """Of solves for `columns` right-hand sides in the truncated eigenbasis."""
-    shapes = sorted(((f.points, f.rank) for f in ranks), key=lambda s: s[1] / s[0])
-    transform = 2.0 * sum(prod(s[0] for s in shapes[: i + 1]) * prod(s[1] for s in shapes[i:]) for i in range(len(shapes)))
+    shapes = [(f.points, f.rank) for f in ranks]
+    transform = transform_multiplications([shapes[k] for k in cheapest_order(shapes)])
     share = grid.num_observed / grid.num_cells
     diagonal = 1 + product_spectrum(ranks) * share / noise
     iterations, block, build = _iterations(diagonal, transform, grid, max_block, columns)

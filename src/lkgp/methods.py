@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, is_dataclass, replace
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 
@@ -118,7 +118,7 @@ class Spectral:
             "lanczos_steps",
         )
         check_settings(self, max_iterations=self.max_iterations, **{name: getattr(self, name) for name in names})
-        if self.space not in ("modes", "cells", "dense"):
+        if self.space not in get_args(Space):
             raise InputError(f"Spectral: space must be 'modes', 'cells' or 'dense', not {self.space!r}.")
         if self.precision not in ("float32", "float64"):
             raise InputError(f"Spectral: precision must be 'float32' or 'float64', not {self.precision!r}.")
@@ -179,17 +179,14 @@ def plan(
         return _direct_as_asked(candidates[0], solver, data, budget)
     if isinstance(solver, Spectral):
         return replace(candidates[0], why=f"{candidates[0].why}, as asked")
-    affordable = [c for c in candidates if c.cost is not None and c.cost.memory <= budget]
+    possible = [c for c in candidates if not isinstance(c.method, Direct) or c.size <= c.method.max_size]
+    affordable = [c for c in possible if _memory(c) <= budget]
     if not affordable:
-        least = min(candidates, key=_memory)
+        least = min(possible, key=_memory)
         return replace(least, why=f"{least.why}; more memory than there is, but the least of all ways")
-    cheapest = min(affordable, key=_multiplications)
-    direct = affordable[0]
+    first, cheapest = affordable[0], min(affordable, key=_multiplications)
     enough = max(CHEAP_FIT if fitting else CHEAP_POSTERIOR, WORTH * _multiplications(cheapest))
-    if isinstance(direct.method, Direct) and direct.size <= direct.method.max_size and _multiplications(direct) <= enough:
-        return direct
-    affordable = [c for c in affordable if not isinstance(c.method, Direct)] or affordable
-    return min(affordable, key=_multiplications)
+    return first if isinstance(first.method, Direct) and _multiplications(first) <= enough else cheapest
 
 
 def _multiplications(candidate: Plan) -> float:
@@ -240,7 +237,7 @@ def _candidates(
     found = ranks(method.fit_tolerance if fitting else method.tolerance)
     columns = 1 + (FIT_COLUMNS if fitting else method.num_samples)
     at_once = columns if fitting else columns_at_once(grid, max_memory)
-    spaces: tuple[Space, ...] = (method.space,) if isinstance(solver, Spectral) else ("modes", "cells", "dense")
+    spaces: tuple[Space, ...] = (method.space,) if isinstance(solver, Spectral) else get_args(Space)
     for space in spaces:
         if space == "modes":
             cost = modes_cost(grid, found, noise, method.max_block, columns, at_once)

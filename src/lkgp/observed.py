@@ -18,10 +18,9 @@ from torch import Tensor
 from lkgp.grid import PartialGrid
 from lkgp.operators import Factor, LatentKronecker, factor_dense, kronecker_matmul
 from lkgp.quadrature import trace_of_log
-from lkgp.refinement import FLOAT32_RTOL, LatentSolution, refine
-from lkgp.solvers.base import column_norms
+from lkgp.refinement import FLOAT32_RTOL, Equations, LatentSystem
 from lkgp.solvers.cg import column_dots, descend
-from lkgp.spectrum import FactorBasis
+from lkgp.spectrum import FactorBasis, product_roots
 from lkgp.whitening import Transform, cheapest_block, masked_gram
 
 # Modes of one factor in the preconditioner, at the most.
@@ -36,10 +35,7 @@ class LeadingModesInverse:
     def __init__(self, bases: list[FactorBasis], noise: Tensor, grid: PartialGrid, product: float, max_block: int, columns: int) -> None:
         self.grid, self.noise = grid, noise
         self.transform = Transform([basis.vectors.contiguous() for basis in bases])
-        scale = noise.new_ones(1)
-        for basis in bases:
-            scale = (scale[:, None] * basis.values.sqrt()).flatten()
-        self.scale = scale
+        self.scale = scale = product_roots(bases)
         precisions = noise.new_zeros(grid.num_cells).index_copy_(0, grid.index, 1 / noise)
         # As if the gaps were spread evenly: only the size of the block depends on it.
         roughly = 1 + scale.square() * float(precisions.mean())
@@ -60,8 +56,7 @@ class LeadingModesInverse:
 
     def to_modes(self, values: Tensor) -> Tensor:
         """S F^T P^T X for X (n, c), as (k, c)."""
-        cells = values.new_zeros(values.shape[1], self.grid.num_cells).index_copy_(1, self.grid.index, values.mT)
-        return self.transform.down(cells)[self.modes].mul_(self.scale[self.modes, None])
+        return self.transform.down(self.grid.scatter(values).mT)[self.modes].mul_(self.scale[self.modes, None])
 
     def from_modes(self, weights: Tensor) -> Tensor:
         """P F S W for W (k, c), as (n, c)."""
@@ -70,17 +65,22 @@ class LeadingModesInverse:
         return self.transform.up(whole).index_select(1, self.grid.index).mT
 
 
-class CellEquations:
-    """A x = B for B (n, c); see `refinement.Equations`."""
+class CellEquations(Equations):
+    """A x = B for B (n, c)."""
 
     def __init__(self, system: "ObservedSystem", rhs: Tensor) -> None:
-        self.system, self.rhs, self.norms, self.fast = system, rhs, column_norms(rhs), system.fast
+        super().__init__(rhs, system.noise, system.exact, system.fast)
+        self.grid, self.inverse = system.grid, system.inverse
+
+    def begin(self, start: Tensor | None) -> Tensor:
+        # x = D^-1 (b - f) where f is observed
+        return torch.zeros_like(self.rhs) if start is None else (self.rhs - self.grid.gather(start.double().mT)) / self.noise
 
     def polished(self, unknowns: Tensor) -> Tensor:
-        return self.rhs - self.system.exact @ unknowns
+        return self.rhs - self.exact @ unknowns
 
     def error_bound(self, residual: Tensor) -> Tensor:
-        return column_dots(residual, self.system.inverse.solve(residual)).clamp(min=0).sqrt()
+        return column_dots(residual, self.inverse.solve(residual)).clamp(min=0).sqrt()
 
     def true_residual(self, residual: Tensor) -> Tensor:
         return torch.linalg.vector_norm(residual, dim=0) / self.norms
@@ -94,13 +94,11 @@ class CellEquations:
         step = torch.zeros_like(carried)
         everything = torch.arange(residual.shape[1], device=residual.device)
         goal = max(rtol, FLOAT32_RTOL)
-        products, iterations, _ = descend(self.fast, self.system.inverse, step, carried, everything, goal, budget, energy=True)
+        products, iterations, _ = descend(self.fast, self.inverse, step, carried, everything, goal, budget, energy=True)
         return step.double() * sizes, iterations, products
 
-    def refine_precision(self) -> bool:
-        was_rough = self.fast is not self.system.exact
-        self.fast = self.system.exact
-        return was_rough
+    def answer(self, unknowns: Tensor) -> tuple[Tensor, Tensor]:
+        return unknowns, self.grid.scatter(self.rhs - self.noise * unknowns).mT
 
 
 def shifted_cholesky(factor: Tensor, jitter: float) -> Tensor:
@@ -116,7 +114,7 @@ def shifted_cholesky(factor: Tensor, jitter: float) -> Tensor:
         jitter *= 10
 
 
-class ObservedSystem:
+class ObservedSystem(LatentSystem):
     """A, for one set of hyperparameters, as it acts on the observations.
 
     factors: K_k, (n_k, n_k)
@@ -168,25 +166,8 @@ class ObservedSystem:
     def block_size(self) -> int:
         return len(self.inverse.modes)
 
-    def solve(
-        self,
-        rhs: Tensor,
-        rtol: float,
-        *,
-        residual_rtol: float = math.inf,
-        start: Tensor | None = None,
-        max_iterations: int = 1000,
-    ) -> LatentSolution:
-        """A^-1 B for B (n, c), float64; see `SpectralSystem.solve`."""
-        equations = CellEquations(self, rhs)
-        noise, index = self.noise[:, None], self.grid.index
-        x = torch.zeros_like(rhs) if start is None else (rhs - start.double().index_select(1, index).mT) / noise
-        energy = (rhs.square() / noise).sum(dim=0).clamp(max=float(len(rhs)))
-        result = refine(
-            equations, x, energy, started=start is not None, rtol=rtol, residual_rtol=residual_rtol, max_iterations=max_iterations
-        )
-        latent = rhs.new_zeros(rhs.shape[1], self.grid.num_cells).index_copy_(1, index, (rhs - noise * result.unknowns).mT)
-        return LatentSolution(result.unknowns, result.errors, result.iterations, result.products, result.reason, rtol, latent)
+    def equations(self, rhs: Tensor) -> CellEquations:
+        return CellEquations(self, rhs)
 
     def remaining_logdet(self, num_probes: int, steps: int, seed: int) -> tuple[Tensor, float]:
         """log det A - log det M and its standard error: tr log(G^-1 A G^-T) by quadrature, with M = G G^T."""

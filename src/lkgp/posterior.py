@@ -29,7 +29,7 @@ from lkgp.solvers import Reason, Solution, solve
 from lkgp.solvers.base import column_norms, scaled_residual
 from lkgp.spectral import SpectralSystem
 
-# Sets of draws with other seeds than the model's own that are kept for when they are asked again.
+# Sets of draws, beside those behind the variance, that are kept for when they are asked again.
 KEPT_DRAWS = 4
 # A factor with so many points, and few modes, is used by its root: see `Posterior.structures`.
 LOW_RANK_PAYS = 500

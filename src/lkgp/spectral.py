@@ -23,10 +23,9 @@ from torch import Tensor
 from lkgp.grid import PartialGrid
 from lkgp.operators import Factor, factor_dense
 from lkgp.quadrature import random_signs, trace_of_log
-from lkgp.refinement import FLOAT32_RTOL, LatentSolution, refine
-from lkgp.solvers.base import column_norms
+from lkgp.refinement import FLOAT32_RTOL, Equations, LatentSystem
 from lkgp.solvers.cg import descend
-from lkgp.spectrum import FactorBasis, largest_tails
+from lkgp.spectrum import FactorBasis, largest_tails, product_roots
 from lkgp.whitening import Transform, Whitening, cheapest_order, make_whitening
 
 # Modes with less than this share of the noise's variance are not started from: dividing by their size would magnify errors.
@@ -63,20 +62,22 @@ class WhitenedSystem:
         return WhitenedSystem(self.transform.to(dtype), self.whitening.to(dtype), self.scale.to(dtype), self.precisions.to(dtype))
 
 
-class WeightEquations:
-    """H h = S F^T P^T D^-1 B for B (n, c); see `refinement.Equations`."""
+class WeightEquations(Equations):
+    """H h = S F^T P^T D^-1 B for B (n, c)."""
 
     def __init__(self, system: "SpectralSystem", rhs: Tensor) -> None:
-        self.system, self.fast = system, system.fast
-        self.norms = column_norms(rhs)
-        self.target = system.to_weights(rhs / system.noise[:, None])
-        self.plain = (rhs.square() / system.noise[:, None]).sum(dim=0)  # y^T D^-1 y
+        super().__init__(rhs, system.noise, system.exact, system.fast)
+        self.system = system
+        self.target = system.to_weights(rhs / self.noise)
+
+    def begin(self, start: Tensor | None) -> Tensor:
+        return torch.zeros_like(self.target) if start is None else self.system.weights_of(start)
 
     def residual(self, unknowns: Tensor) -> Tensor:
-        return self.target - self.system.exact.latent(unknowns)
+        return self.target - self.exact.latent(unknowns)
 
     def polished(self, unknowns: Tensor) -> Tensor:
-        residual, whitening = self.residual(unknowns), self.system.exact.whitening
+        residual, whitening = self.residual(unknowns), self.exact.whitening
         if not len(whitening.modes):
             return residual
         # The residual of A^-1 B weighs modes by their size, and conjugate gradients do not. The leading modes, given the others,
@@ -97,7 +98,7 @@ class WeightEquations:
         return (self.plain - (unknowns * (self.target + residual)).sum(dim=0)).clamp(min=1e-300)
 
     def correction(self, residual: Tensor, rtol: float, budget: int) -> tuple[Tensor, int, int]:
-        system, whitening = self.fast, self.system.exact.whitening
+        system, whitening = self.fast, self.exact.whitening
         whitened = whitening.solve(residual)
         sizes = torch.linalg.vector_norm(whitened, dim=0).clamp(min=1e-300)
         carried = (whitened / sizes).to(system.scale.dtype)
@@ -106,13 +107,12 @@ class WeightEquations:
         products, iterations, _ = descend(system, None, step, carried, everything, max(rtol, FLOAT32_RTOL), budget)
         return whitening.solve_t(step.double() * sizes), iterations, products
 
-    def refine_precision(self) -> bool:
-        was_rough = self.fast is not self.system.exact
-        self.fast = self.system.exact
-        return was_rough
+    def answer(self, unknowns: Tensor) -> tuple[Tensor, Tensor]:
+        cells = self.system.to_cells(unknowns)
+        return (self.rhs - cells.index_select(1, self.system.index).mT) / self.noise, self.system.grid_order(cells)
 
 
-class SpectralSystem:
+class SpectralSystem(LatentSystem):
     """A, for one set of hyperparameters, in its truncated eigenbasis.
 
     factors: K_k, (n_k, n_k)
@@ -146,9 +146,7 @@ class SpectralSystem:
         moved = torch.arange(grid.num_cells, device=noise.device).view(grid.shape).permute(self.order).flatten()
         place = torch.empty_like(moved).index_copy_(0, moved, torch.arange(len(moved), device=noise.device))
         self.index = place[grid.index]  # of the observed cells, in this order of the axes
-        scale = torch.ones(1, dtype=torch.float64, device=noise.device)
-        for spectrum in self.spectra:
-            scale = (scale[:, None] * spectrum.values.sqrt()).flatten()
+        scale = product_roots(self.spectra)
         transform = Transform([spectrum.vectors.contiguous() for spectrum in self.spectra])
         precisions = scale.new_zeros(grid.num_cells).index_copy_(0, self.index, 1 / self.noise)
         self.whitening = make_whitening(transform, scale, precisions, self.shape, max_block, columns)
@@ -192,39 +190,8 @@ class SpectralSystem:
         """P F S W for W (R, c), as (n, c)."""
         return self.to_cells(weights).index_select(1, self.index).mT
 
-    def solve(
-        self,
-        rhs: Tensor,
-        rtol: float,
-        *,
-        residual_rtol: float = math.inf,
-        start: Tensor | None = None,
-        max_iterations: int = 1000,
-    ) -> LatentSolution:
-        """A^-1 B for B (n, c), float64.
-
-        rtol: the error that is allowed, relative: |e|_A <= rtol |x|_A. The residual in weights, which bounds it, is computed in
-            float64; the solution's `residuals` are those bounds.
-        residual_rtol: the relative residual |b - A x| / |b| that is allowed besides, A being truncated
-        start: the function that B is expected to be an observation of, at every cell, (c, N)
-        """
-        equations = WeightEquations(self, rhs)
-        h = torch.zeros_like(equations.target) if start is None else self.weights_of(start)
-        # Data that come from the model have y^T A^-1 y ~ n: what a first solve aims at.
-        energy = equations.plain.clamp(max=float(len(rhs)))
-        result = refine(
-            equations,
-            h,
-            energy,
-            started=start is not None,
-            rtol=rtol,
-            residual_rtol=residual_rtol,
-            max_iterations=max_iterations,
-        )
-        latent = self.to_cells(result.unknowns)
-        values = (rhs - latent.index_select(1, self.index).mT) / self.noise[:, None]
-        latent = self._grid_order(latent)
-        return LatentSolution(values, result.errors, result.iterations, result.products, result.reason, rtol, latent)
+    def equations(self, rhs: Tensor) -> WeightEquations:
+        return WeightEquations(self, rhs)
 
     def weights_of(self, cells: Tensor) -> Tensor:
         """The weights of functions (c, N) on the grid, (R, c), except for modes so far below the noise that it drowns them."""
@@ -238,7 +205,7 @@ class SpectralSystem:
             return cells
         return cells.view(-1, *self.grid.shape).permute(0, *(k + 1 for k in self.order)).reshape(len(cells), -1)
 
-    def _grid_order(self, cells: Tensor) -> Tensor:
+    def grid_order(self, cells: Tensor) -> Tensor:
         """Functions (c, N) with their axes in the order of the grid."""
         if self.order == tuple(range(len(self.order))):
             return cells
@@ -260,7 +227,7 @@ class SpectralSystem:
         """
         weights = self.exact.transform.down(self._own_order(normals.mT).contiguous())
         cells = self.to_cells(weights)
-        return cells.index_select(1, self.index).mT + self.noise.sqrt()[:, None] * noise, self._grid_order(cells)
+        return cells.index_select(1, self.index).mT + self.noise.sqrt()[:, None] * noise, self.grid_order(cells)
 
     def factor_weights(self, x: Tensor, shares: list[float]) -> list[Tensor]:
         """G_k with <G_k, dK_k> = sum_j share_j x_j^T P (dK_k (x) the other factors) P^T x_j, d tensors (n_k, n_k).

@@ -85,6 +85,14 @@ class FactorBasis:
         return (cross @ self.vectors) / self.values.sqrt()
 
 
+def product_roots(bases: Sequence[FactorBasis]) -> Tensor:
+    """S, (r_1 ... r_d,): the roots of the eigenvalues of K_1 (x) ... (x) K_d."""
+    roots = torch.ones_like(bases[0].values[:1])
+    for basis in bases:
+        roots = (roots[:, None] * basis.values.sqrt()).flatten()
+    return roots
+
+
 def largest_tails(factors: Sequence[Tensor], noise: float, n: int, tolerance: float) -> list[tuple[float, float]]:
     """How much of each spectrum may be left out, by its trace, and which eigenvalue at the most.
 

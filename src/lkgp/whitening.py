@@ -4,6 +4,7 @@ Where cells are missing at random the diagonal is nearly all of H. For other gap
 factorised; what it leaves is bounded by the first mode left out, whatever the gaps.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import permutations
 from math import prod
@@ -39,15 +40,14 @@ class Transform:
         columns = len(cells)
         for q in reversed(self.bases):
             rows = cells.reshape(-1, len(q))
-            # Few rows, both matrices transposed, is a case that matrix products are slow in, by up to a factor of thirty.
+            # Few rows, both matrices transposed, is a case that matrix products are slow in.
             cells = (rows @ q).mT.contiguous() if len(rows) <= FEW_ROWS else q.mT @ rows.mT
         return cells.reshape(-1, columns)
 
     @property
     def multiplications(self) -> float:
         """Of one column up and down."""
-        shapes = [q.shape for q in self.bases]
-        return 2.0 * sum(prod(s[0] for s in shapes[: i + 1]) * prod(s[1] for s in shapes[i:]) for i in range(len(shapes)))
+        return transform_multiplications([(len(q), q.shape[1]) for q in self.bases])
 
     def to(self, dtype: torch.dtype) -> "Transform":
         return Transform([q.to(dtype) for q in self.bases])
@@ -84,13 +84,14 @@ class Whitening:
         return Whitening(self.modes, self.block.to(dtype), self.diagonal.to(dtype))
 
 
+def transform_multiplications(shapes: Sequence[tuple[int, int]]) -> float:
+    """Of one column from ranks to points and back, factor by factor in this order; `shapes` are (n_k, r_k)."""
+    return 2.0 * sum(prod(n for n, _ in shapes[: i + 1]) * prod(r for _, r in shapes[i:]) for i in range(len(shapes)))
+
+
 def cheapest_order(shapes: list[tuple[int, int]]) -> tuple[int, ...]:
     """The order of the axes in which a transform from ranks to points takes the fewest multiplications; `shapes` are (n_k, r_k)."""
-
-    def cost(order: tuple[int, ...]) -> int:
-        return sum(prod(shapes[k][0] for k in order[: i + 1]) * prod(shapes[k][1] for k in order[i:]) for i in range(len(order)))
-
-    return min(permutations(range(len(shapes))), key=cost)
+    return min(permutations(range(len(shapes))), key=lambda order: transform_multiplications([shapes[k] for k in order]))
 
 
 def make_whitening(

@@ -13,6 +13,7 @@ import torch
 from gpytorch.kernels import IndexKernel, Kernel, PeriodicKernel, RBFKernel, ScaleKernel
 
 from lkgp.errors import InputError
+from lkgp.scaling import Scaling
 
 # Where every contestant starts: GPyTorch's default noise variance.
 FIRST_NOISE = 0.693
@@ -61,8 +62,8 @@ def uniform_gaps(shape: tuple[int, int], missing: float, split: int) -> np.ndarr
 
 def standardised(values: np.ndarray, over: np.ndarray | None = None) -> np.ndarray:
     """Columns of mean zero and deviation one, as measured `over` some of the values."""
-    known = values if over is None else over
-    return (values - known.mean(axis=0)) / known.std(axis=0)
+    scaling = Scaling.standard(torch.as_tensor(values if over is None else over, dtype=torch.float64))
+    return scaling.apply(torch.as_tensor(values, dtype=torch.float64)).numpy()
 
 
 def learning_curves(curves: int = 2000, split: int = 0) -> Case:

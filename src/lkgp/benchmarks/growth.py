@@ -79,8 +79,8 @@ def measure(tell: Callable[[str], None]) -> dict[str, Any]:
         for size in sizes:
             command = [sys.executable, "-m", "lkgp.benchmarks.growth", kind, str(size)]
             done = subprocess.run(command, capture_output=True, text=True, check=True)
-            seconds, kernel, peak, before = (float(word) for word in done.stdout.split()[-4:])
-            rows[kind].append({"cells": size**2, "seconds": seconds, "kernel": kernel, "peak memory": peak, "before": before})
+            seconds, kernel, peak = (float(word) for word in done.stdout.split()[-3:])
+            rows[kind].append({"cells": size**2, "seconds": seconds, "kernel": kernel, "peak memory": peak})
             tell(f"growth: {kind}, {size} x {size}: {seconds:.4g} s, {peak / 1e9:.2f} GB")
     exponents = {kind: exponent([r["cells"] for r in found[1:]], [r["seconds"] for r in found[1:]]) for kind, found in rows.items()}
     return {"rows": rows, "exponents": exponents, "predicted": 1.5}
@@ -93,10 +93,9 @@ def exponent(cells: list[float], seconds: list[float]) -> float:
 
 def main() -> None:
     kind, size = sys.argv[1], int(sys.argv[2])
-    before = peak_memory()
     kernel = kernel_seconds(size) if kind == "product" else 0.0
     seconds = product_seconds((size, size)) if kind == "product" else fit_seconds(size)
-    print(seconds, kernel, peak_memory(), before)
+    print(seconds, kernel, peak_memory())
 
 
 if __name__ == "__main__":

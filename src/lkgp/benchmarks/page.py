@@ -64,6 +64,7 @@ def write(results: dict[str, Any], path: Path) -> None:
         "single steps along its path are measured and the others interpolated, and its samples are scaled up from eight; then its",
         "quality is not known, and the table says so.",
         "",
+        *([results["note"], ""] if "note" in results else []),
     ]
     for kind in TITLES:
         for case, runs in by_case(results, kind).items():

@@ -4,6 +4,7 @@ import json
 import math
 import os
 import platform
+import signal
 import statistics
 import subprocess
 import sys
@@ -98,8 +99,10 @@ def run_alone(case: str, name: str, optimum: dict[str, list[float]] | None = Non
         done = subprocess.run(command, input=given, capture_output=True, text=True, timeout=timeout, check=False)
     except subprocess.TimeoutExpired:
         return {"failed": f"not done after {timeout:.0f} s"}
+    if done.returncode < 0:
+        return {"failed": f"killed by {signal.Signals(-done.returncode).name}; perhaps there was too little memory"}
     if done.returncode:
-        return {"failed": (done.stderr.strip().splitlines() or ["it was killed"])[-1]}
+        return {"failed": (done.stderr.strip().splitlines() or ["it said nothing"])[-1]}
     result: Result = json.loads(done.stdout.splitlines()[-1])
     return result
 
@@ -158,10 +161,15 @@ def main() -> None:
     """Run one contestant and print its result: what `run_alone` calls."""
     name, who = sys.argv[1:3]
     given = sys.stdin.read()
-    case = make_case(name)
-    # The rate of the machine in the same process: one product with the latent Kronecker matrix, for one vector.
-    product = growth.product_seconds(case.values.shape)
-    result = contestant(who)(case, json.loads(given)) if given else contestant(who)(case)
+    try:
+        case = make_case(name)
+        # The rate of the machine in the same process: one product with the latent Kronecker matrix, for one vector.
+        product = growth.product_seconds(case.values.shape)
+        result = contestant(who)(case, json.loads(given)) if given else contestant(who)(case)
+    except ModuleNotFoundError as missing:
+        sys.exit(f"{name} by {who} needs {missing.name}; install it with: pip install 'lkgp[bench]'")
+    except InputError as error:
+        sys.exit(str(error))
     peak = growth.peak_memory()
     cells = {"cells": int(case.observed.size), "observed": int(case.observed.sum()), "truth": case.truth}
     print(json.dumps({**result, "peak memory": peak, "product": product, **cells}))

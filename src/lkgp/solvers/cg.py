@@ -66,7 +66,7 @@ class ConjugateGradients:
 
 
 def descend(
-    operator: Any, preconditioner: Any, x: Tensor, r: Tensor, active: Tensor, goal: float | Tensor, budget: int, energy: bool = False
+    operator: Any, preconditioner: Any, x: Tensor, r: Tensor, active: Tensor, goal: float, budget: int, energy: bool = False
 ) -> tuple[int, int, Reason | None]:
     """Run until the carried residuals of the `active` columns are below `goal`; changes x and r in place.
 
@@ -74,10 +74,8 @@ def descend(
     Returns the products spent, the iterations, and what went wrong, if anything.
 
     x: (n, c); r: (n, a); active: the columns of x that r belongs to, (a,)
-    goal: a number, or one for every active column, (a,)
     energy: whether residuals are measured by the preconditioner, r^T M^-1 r, instead of r^T r
     """
-    goal = torch.as_tensor(goal, dtype=r.dtype, device=r.device).expand(len(active))
     p = r.clone() if preconditioner is None else preconditioner.solve(r)
     rz = column_dots(r, p)
     products = 0
@@ -99,7 +97,7 @@ def descend(
         rz_next = column_dots(r, z)
         keep = (rz_next.clamp(min=0).sqrt() if energy else torch.linalg.vector_norm(r, dim=0)) > goal
         if not bool(keep.all()):
-            active, goal, rz, rz_next = active[keep], goal[keep], rz[keep], rz_next[keep]
+            active, rz, rz_next = active[keep], rz[keep], rz_next[keep]
             if len(active) == 0:
                 return products, step, None
             p, r = p[:, keep], r[:, keep]
