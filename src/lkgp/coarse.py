@@ -37,7 +37,7 @@ def thin(data: Observations, size: int, seed: int) -> Observations | None:
         return None
     generator = torch.Generator().manual_seed(seed)
     fraction = size / grid.num_observed
-    observed, coords, chosen = grid.observed, list(grid.coords), {}
+    chosen = {}
     # The shortest first: what it cannot give, because too few points would be left, the others make up for.
     for place, k in enumerate(sorted(long, key=lambda k: len(seen[k]))):
         share = fraction ** (1 / (len(long) - place))
@@ -46,7 +46,25 @@ def thin(data: Observations, size: int, seed: int) -> Observations | None:
         chosen[k] = seen[k][
             clustered(grid.coords[k][seen[k]].cpu(), mean_values(data, k)[seen[k]].cpu(), keep, generator).to(seen[k].device)
         ]
-        observed, coords[k] = observed.index_select(k, chosen[k]), grid.coords[k][chosen[k]]
+    return restrict(data, chosen)
+
+
+def without_empty_points(data: Observations) -> Observations:
+    """The same observations on the points that have any: the likelihood does not depend on the others."""
+    seen = {k: points_with_values(data.grid, k) for k in range(len(data.grid.shape))}
+    smaller = restrict(data, {k: points for k, points in seen.items() if len(points) < data.grid.shape[k]})
+    assert smaller is not None
+    return smaller
+
+
+def restrict(data: Observations, chosen: dict[int, Tensor]) -> Observations | None:
+    """The observations at the `chosen` points of some factors, ascending; None if there are none."""
+    grid = data.grid
+    if not chosen:
+        return data
+    observed, coords = grid.observed, list(grid.coords)
+    for k, points in chosen.items():
+        observed, coords[k] = observed.index_select(k, points), grid.coords[k][points]
     if not bool(observed.any()):
         return None
     smaller = PartialGrid(tuple(coords), observed)

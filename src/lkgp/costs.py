@@ -73,7 +73,7 @@ class FactorRanks:
         n = len(matrix)
         if n >= PIVOTED_PAYS:
             most = min(largest_tail, RANK_OF_REST * largest_value) / 2
-            values = np.square(pivoted_root(matrix.double(), most / n)).sum(axis=0)
+            values = np.square(pivoted_root(matrix.double(), most / n)[0]).sum(axis=0)
             low = len(values) <= n // 2
         else:
             values = torch.linalg.eigvalsh(matrix.double()).clamp(min=0).cpu().numpy()

@@ -10,7 +10,7 @@ import numpy as np
 import scipy.optimize
 import torch
 
-from lkgp.coarse import coarse_levels
+from lkgp.coarse import coarse_levels, without_empty_points
 from lkgp.methods import Direct, Plan, Spectral, for_fitting, plan
 from lkgp.model import LatentKroneckerGP
 from lkgp.objective import Objective, Progress
@@ -24,8 +24,9 @@ MOST_INFORMED = 100
 # What is enough of an improvement, by observation: with estimated gradients, and on data that are only a beginning.
 STOCHASTIC_IMPROVEMENT, COARSE_IMPROVEMENT = 1e-4, 1e-3
 
-# Gains below this, in all, are not worth a step, however few the observations.
-LEAST_NATS = 1e-3
+# Where the gradient is exact, gains below this for each parameter are not worth a step: each is then within a tenth of its standard
+# error of the optimum.
+EXACT_NATS = 0.005
 
 INTERRUPTED = "interrupted; the best parameters so far are kept"
 
@@ -109,7 +110,7 @@ def fit(
     Returns a new model; the one given is left as it was. Ctrl-C ends the fit with the best parameters seen so far.
     """
     began = time.perf_counter()
-    model = copy.deepcopy(model)
+    model, data = copy.deepcopy(model), without_empty_points(data)
     notes: list[str] = []
     num_free = sum(p.numel() for p in model.parameters() if p.requires_grad)
     if not num_free:
@@ -135,8 +136,7 @@ def fit(
         objective = Objective(model, data, chosen, seed, progress)
         converged, reason = _maximise(objective, picked)
         objective.history[:0] = history
-    for p in objective.parameters:
-        p.grad = None
+    objective.parameters.clear_gradient()
     if objective.failed_solve:
         converged, reason = False, f"{reason}, but the solves of the last evaluation did not converge: {objective.failed_solve}"
     if not isinstance(chosen.method, Direct):
@@ -159,23 +159,23 @@ def _maximise(objective: Objective, optimizer: Optimizer) -> tuple[bool, str]:
         converged, reason = _lbfgs(objective, optimizer) if isinstance(optimizer, LBFGS) else _adam(objective, optimizer)
     except KeyboardInterrupt:
         converged, reason = False, INTERRUPTED
-    objective.set(objective.best)
+    objective.parameters.set(objective.best)
     return converged, reason
 
 
 def _bfgs(objective: Objective, settings: BFGS) -> tuple[bool, str]:
     exact = isinstance(objective.plan.method, Direct)
     free = len(objective.best)
-    enough = max(settings.improvement * objective.num_observed, LEAST_NATS if exact else settings.nats * free)
+    enough = max(settings.improvement * objective.num_observed, (EXACT_NATS if exact else settings.nats) * free)
     if isinstance(objective.plan.method, Spectral):
         # The error of a gradient from s probes is worth P / (2 s) nats: let that be a tenth of what is enough.
         objective.draw_probes(min(objective.plan.method.num_probes, max(2, math.ceil(5 * free / enough))))
-    accepted = [objective.get()]
+    accepted = [objective.parameters.get()]
     try:
         converged, reason = maximise(lambda flat, gain: objective.at(flat, exact, gain), accepted, settings.max_steps, enough)
     except KeyboardInterrupt:
         converged, reason = False, INTERRUPTED
-    objective.set(accepted[-1])
+    objective.parameters.set(accepted[-1])
     return converged, reason
 
 
@@ -193,7 +193,7 @@ def _lbfgs(objective: Objective, settings: LBFGS) -> tuple[bool, str]:
         return best + 10 * max(1.0, abs(best)), np.zeros_like(flat)
 
     options = {"maxiter": settings.max_steps, "gtol": settings.tolerance, "ftol": settings.improvement, "maxcor": 20}
-    result = scipy.optimize.minimize(function, objective.get(), jac=True, method="L-BFGS-B", options=options)
+    result = scipy.optimize.minimize(function, objective.parameters.get(), jac=True, method="L-BFGS-B", options=options)
     if result.success:
         return True, f"converged after {result.nit} steps"
     if result.nit >= settings.max_steps:
@@ -204,19 +204,19 @@ def _lbfgs(objective: Objective, settings: LBFGS) -> tuple[bool, str]:
 
 
 def _adam(objective: Objective, settings: Adam) -> tuple[bool, str]:
-    adam = torch.optim.Adam(objective.parameters, lr=settings.learning_rate, maximize=True)
-    n, good = objective.num_observed, objective.get()
+    adam = torch.optim.Adam(objective.parameters.tensors, lr=settings.learning_rate, maximize=True)
+    n, good = objective.num_observed, objective.parameters.get()
     for step in range(settings.max_steps):
         last = step == settings.max_steps - 1
         here = objective.evaluate(value=last or step % settings.value_every == 0)
         if not np.isfinite(here.gradient).all():
             # Back out of the step that led here, and go on more carefully.
-            objective.set(good)
+            objective.parameters.set(good)
             for group in adam.param_groups:
                 group["lr"] /= 2
             adam.state.clear()
             continue
-        good = objective.get()
+        good = objective.parameters.get()
         if np.abs(here.gradient).max() / n <= settings.tolerance:
             objective.evaluate()
             return True, f"converged after {step + 1} steps"
@@ -235,11 +235,11 @@ def _coarse_start(
     for subset in coarse_levels(data, seed):
         chosen = plan(model, subset, "auto", max_memory, fitting=True)
         objective = Objective(model, subset, replace(chosen, method=for_fitting(chosen.method)), seed, progress)
-        start = objective.get()
+        start = objective.parameters.get()
         try:
             _, reason = _maximise(objective, replace(BFGS(), improvement=COARSE_IMPROVEMENT))
         except np.linalg.LinAlgError:
-            objective.set(start)
+            objective.parameters.set(start)
             break
         if reason == INTERRUPTED:
             return True

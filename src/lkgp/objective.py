@@ -14,6 +14,7 @@ from lkgp.information import average_information
 from lkgp.methods import Direct, Plan, Spectral
 from lkgp.mll import Likelihood, Probes, exact_mll, spectral_mll, stochastic_mll
 from lkgp.model import LatentKroneckerGP
+from lkgp.parameters import FreeParameters
 from lkgp.readers import Observations
 
 log = logging.getLogger("lkgp")
@@ -44,10 +45,10 @@ class Objective:
 
     def __init__(self, model: LatentKroneckerGP, data: Observations, chosen: Plan, seed: int, progress: Progress | None) -> None:
         self.model, self.data, self.plan, self.progress = model, data, chosen, progress
-        self.parameters: list[Tensor] = [p for p in model.parameters() if p.requires_grad]
+        self.parameters = FreeParameters(model)
         self.history: list[float] = []
         self.products = 0
-        self.best_value, self.best = -math.inf, self.get()
+        self.best_value, self.best = -math.inf, self.parameters.get()
         self.warm_start: Tensor | None = None
         self.failed_solve = ""
         self.too_large, self.too_large_at = "", -math.inf
@@ -65,25 +66,14 @@ class Objective:
     def num_observed(self) -> int:
         return self.data.grid.num_observed
 
-    def get(self) -> np.ndarray:
-        return np.concatenate([p.detach().double().cpu().numpy().ravel() for p in self.parameters])
-
-    def set(self, flat: np.ndarray) -> None:
-        start = 0
-        for p in self.parameters:
-            part = torch.as_tensor(flat[start : start + p.numel()], dtype=p.dtype, device=p.device)
-            p.data.copy_(part.view(p.shape))
-            start += p.numel()
-
     def at(self, flat: np.ndarray, value: bool = True, expected: float = 0.0) -> Evaluation:
         """The objective at `flat` (P,), which the model then has. Where a gain is expected, solves may be as loose as that allows."""
-        self.set(flat)
+        self.parameters.set(flat)
         return self.evaluate(value, expected)
 
     def evaluate(self, value: bool = True, expected: float = 0.0) -> Evaluation:
         """At the parameters as they are. What cannot be computed is NaN."""
-        for p in self.parameters:
-            p.grad = None
+        self.parameters.clear_gradient()
         try:
             with torch.enable_grad():
                 likelihood = self._likelihood(value, expected)
@@ -94,20 +84,19 @@ class Objective:
             if isinstance(error, TooLargeError):
                 self.too_large, self.too_large_at = str(error), len(self.history)
             return Evaluation(math.nan, np.full_like(self.best, math.nan), lambda: np.eye(len(self.best)))
-        gradient = np.concatenate(
-            [(torch.zeros_like(p) if p.grad is None else p.grad).double().cpu().numpy().ravel() for p in self.parameters]
-        )
+        gradient, here = self.parameters.gradient(), self.parameters.get()
         total = float(objective.detach())
         self.history.append(total / self.num_observed)
         if self.progress is not None:
             self.progress(len(self.history), total / self.num_observed)
         if np.isfinite(gradient).all() and total > self.best_value:
-            self.best_value, self.best = total, self.get()
-        here = self.get()
+            self.best_value, self.best = total, here
 
         def information() -> np.ndarray:
-            self.set(here)
-            return average_information(self.model, self.data, likelihood.weights, likelihood.solve, self.parameters).cpu().numpy()
+            self.parameters.set(here)
+            found = average_information(self.model, self.data, likelihood.weights, likelihood.solve, self.parameters.tensors)
+            scales = self.parameters.scales()
+            return found.cpu().numpy() * scales * scales[:, None]
 
         return Evaluation(total, gradient, information)
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from lkgp.model import LatentKroneckerGP
 from lkgp.operators import kronecker_matmul
-from lkgp.spectrum import FactorBasis
+from lkgp.spectrum import TriangularRoot
 
 
 def locate(points: Tensor, known: Tensor) -> Tensor:
@@ -38,10 +38,10 @@ class FactorRoot:
     factor: int
     points: Tensor
     root: Tensor = field(init=False)
-    bases: list[tuple[slice, slice, FactorBasis]] = field(init=False)
+    bases: list[tuple[slice, slice, TriangularRoot]] = field(init=False)
 
     def __post_init__(self) -> None:
-        basis = FactorBasis.of(self.model.cross_factor(self.factor, self.points, self.points))
+        basis = TriangularRoot.of(self.model.cross_factor(self.factor, self.points, self.points))
         self.root = basis.root.to(self.points.dtype)
         self.bases = [(slice(0, len(self.points)), slice(0, basis.rank), basis)]
 
@@ -66,12 +66,10 @@ class FactorRoot:
 
     def _add(self, new: Tensor) -> None:
         given = self.coefficients(new)
-        # S S^T = K(new, new) - C C^T; its eigenvalues below the rounding of K(new, new) are zero.
+        # S S^T = K(new, new) - C C^T; variances below the rounding of K(new, new) are zero.
         covariance = self.model.cross_factor(self.factor, new, new).double()
         left = covariance - given.double() @ given.double().mT
-        values, vectors = torch.linalg.eigh((left + left.mT) / 2)
-        keep = values > 1e-13 * len(new) * covariance.diagonal().max()
-        basis = FactorBasis(vectors[:, keep], values[keep])
+        basis = TriangularRoot.of(left, 1e-13 * len(new) * float(covariance.diagonal().max()))
         old_rows, old_columns = self.root.shape
         root = self.root.new_zeros(old_rows + len(new), old_columns + basis.rank)
         root[:old_rows, :old_columns] = self.root

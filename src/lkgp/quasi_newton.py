@@ -9,9 +9,9 @@ import numpy as np
 
 from lkgp.solvers.base import check_settings
 
-# How far the first step may go, and any step, in the units of the raw parameters; and any step where no value would tell that it
+# How far the first step may go, and any step, in the units of `FreeParameters`; and any step where no value would tell that it
 # went astray.
-FIRST_RADIUS, LARGEST_RADIUS, LARGEST_BLIND_RADIUS = 1.0, 64.0, 1.0
+FIRST_RADIUS, LARGEST_RADIUS, LARGEST_BLIND_RADIUS = 1.0, 16.0, 1.0
 # The least curvature, relative to the largest.
 FLATTEST = 1e-6
 # The information is computed again when the expected gain has fallen by this factor.
@@ -65,7 +65,7 @@ def maximise(evaluate: Callable[[np.ndarray, float], Point], accepted: list[np.n
     if not np.isfinite(here.gradient).all():
         raise np.linalg.LinAlgError("the likelihood cannot be computed at the first hyperparameters")
     largest = LARGEST_RADIUS if math.isfinite(here.value) else LARGEST_BLIND_RADIUS
-    curvature, radius, hoped_for = positive(here.information()), min(FIRST_RADIUS, largest), 0.0
+    curvature, radius, hoped_for, informed = positive(here.information()), min(FIRST_RADIUS, largest), 0.0, 0
     for taken in range(max_steps):
         # A region that has become small makes any gain small, which is no sign of an optimum.
         if step_within(max(radius, SMALL_RADIUS), curvature, here.gradient)[1] < enough:
@@ -73,12 +73,15 @@ def maximise(evaluate: Callable[[np.ndarray, float], Point], accepted: list[np.n
         step, expected = step_within(radius, curvature, here.gradient)
         if expected < FAR * hoped_for:
             # So much nearer to the optimum, the information is another one.
-            curvature, hoped_for = positive(here.information()), 0.0
+            curvature, hoped_for, informed = positive(here.information()), 0.0, taken
             step, expected = step_within(radius, curvature, here.gradient)
         hoped_for = max(hoped_for, expected)
         while True:
             there = evaluate(accepted[-1] + step, expected)
             gained = gain(here, there, step)
+            if gained <= 0 and informed < taken:
+                # What was learned on the way here misled: begin with the information of this place.
+                curvature, informed = positive(here.information()), taken
             if np.isfinite(there.gradient).all():
                 curvature = updated(curvature, step, here.gradient - there.gradient)
             if gained > 0:
