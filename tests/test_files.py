@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 import torch
 from gpytorch.kernels import PolynomialKernel, RBFKernel
+from gpytorch.likelihoods import GaussianLikelihood
+from gpytorch.priors import GammaPrior
 from safetensors import safe_open
 from safetensors.torch import save_file
 
-from lkgp import LKGP, FileError, InputError, Iterative, KroneckerEigenbasis, NotFittedError
+from lkgp import LKGP, ConjugateGradients, Direct, FileError, InputError, Iterative, KroneckerEigenbasis, NotFittedError
 from lkgp.files import checksum
 from test_gp import curves
 
@@ -65,6 +67,25 @@ def test_known_noise_and_torch_come_back(tmp_path):
     mean, std = loaded.predict(observation_noise=True)
     assert mean.dtype == torch.float32
     assert torch.equal(std, gp.predict(observation_noise=True)[1])
+
+
+def test_a_noise_model_without_kernels_and_numpy_numbers_come_back(tmp_path):
+    X, T, Y, _ = curves()
+    likelihood = GaussianLikelihood(noise_prior=GammaPrior(2.0, 20.0))
+    likelihood.noise = 0.3
+    likelihood.raw_noise.requires_grad_(False)
+    gp = LKGP(
+        noise=likelihood, mean=np.float32(0.5), seed=np.int64(3), max_memory=np.float64(1e9), solver=Direct(tolerance=np.float64(1e-9))
+    )
+    gp.fit([X, T], Y, optimize=False).save(tmp_path / "m.lkgp")
+    loaded = LKGP.load(tmp_path / "m.lkgp")
+    assert loaded.noise.noise.item() == pytest.approx(0.3)
+    assert not loaded.noise.raw_noise.requires_grad
+    assert isinstance(loaded.noise.noise_covar.noise_prior, GammaPrior)
+    assert (loaded.mean, loaded.seed, loaded.max_memory, loaded.solver) == (0.5, 3, 1e9, Direct(tolerance=1e-9))
+    np.testing.assert_array_equal(loaded.predict()[0], gp.predict()[0])
+    # It can be fitted again, and then behaves as the one that was saved.
+    np.testing.assert_array_equal(loaded.fit([X, T], Y, optimize=False).predict()[0], gp.predict()[0])
 
 
 def test_a_file_has_no_pickle_in_it(path):
@@ -128,6 +149,21 @@ def test_what_cannot_be_saved_is_said_and_nothing_is_lost(tmp_path, path):
     strange = LKGP([PolynomialKernel(power=2), RBFKernel()]).fit([X, T], Y, optimize=False)
     with pytest.raises(InputError, match="PolynomialKernel cannot be saved; those that can are"):
         strange.save(path)
+    assert path.read_bytes() == before
+
+    class OwnSolver:
+        rtol = 1e-6
+
+        def solve(self, operator, rhs, **rest):
+            return ConjugateGradients().solve(operator, rhs, **rest)
+
+        def __repr__(self):
+            return "OwnSolver()"
+
+    own = LKGP().fit([X, T], Y, optimize=False)
+    own.solver = OwnSolver()
+    with pytest.raises(InputError, match=r"the setting OwnSolver\(\) cannot be saved"):
+        own.save(path)
     assert path.read_bytes() == before
     with pytest.raises(NotFittedError):
         LKGP().save(path)

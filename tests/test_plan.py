@@ -14,6 +14,7 @@ from lkgp import LKGP, Direct, InputError, LatentKroneckerGP, PartialGrid, Plan,
 from lkgp.costs import FactorRanks, break_even, cells_cost, direct_cost, missing_at_random, modes_cost
 from lkgp.periods import repetition
 from lkgp.spectrum import FactorBasis
+from lkgp.whitening import block_multiplications, cheapest_block
 
 
 def grid_data(shape, missing, seed=0):
@@ -229,3 +230,13 @@ def test_settings_of_spaces_are_checked():
         replace(Spectral(), space="rows")
     with pytest.raises(InputError, match="max_block must be"):
         Spectral(max_block=-1)
+
+
+def test_a_block_over_many_combinations_of_short_factors_is_counted():
+    """Its cost has a term for all pairs of modes of the other factors; where these are many, fewer modes pay."""
+    assert block_multiplications((10, 4, 5), (3, 2, 2), 6) == 200 * 4**2 + 10 * 6**2 + 6**3 / 6
+    assert block_multiplications((10, 4), (3, 2), 1) == 40 + 10 + 1 / 6
+    diagonal = 1e7 / torch.arange(1, 8001).double()
+    flat = cheapest_block(diagonal, 1e7, (4000, 10), (4000, 10), 8000, 64)
+    many = cheapest_block(diagonal, 1e7, (40, 40, 25), (40, 40, 25), 8000, 64)
+    assert 0 < many < flat

@@ -18,7 +18,7 @@ from lkgp.direct import reduced_size
 from lkgp.grid import PartialGrid
 from lkgp.observed import MOST_MODES
 from lkgp.spectrum import PIVOTED_PAYS, RANK_OF_REST, pivoted_root
-from lkgp.whitening import ITERATIONS_PER_ROOT, cheapest_block, cheapest_order, transform_multiplications
+from lkgp.whitening import ITERATIONS_PER_ROOT, block_multiplications, cheapest_block, cheapest_order, transform_multiplications
 
 # Multiplications of a symmetric eigendecomposition, over n^3, as measured by its time beside that of a matrix product.
 EIGH = 5.0
@@ -138,7 +138,7 @@ def modes_cost(grid: PartialGrid, ranks: Sequence[FactorRanks], noise: float, ma
     transform = transform_multiplications([shapes[k] for k in cheapest_order(shapes)])
     share = grid.num_observed / grid.num_cells
     diagonal = 1 + product_spectrum(ranks) * share / noise
-    iterations, block, build = _iterations(diagonal, transform, grid, max_block, columns)
+    iterations, block, build = _iterations(diagonal, transform, grid, [f.rank for f in ranks], max_block, columns)
     work = columns * (iterations * (transform + block**2) / 2 + CHECKS * transform)
     memory = 8.0 * (3 * sum(f.points**2 for f in ranks) + 3 * block**2) + _column_memory(grid, columns, at_once)
     return Cost(sum(f.decomposition for f in ranks) + build + work, memory)
@@ -153,14 +153,12 @@ def cells_cost(
     product = max(float(n**2), READING * n**2 / columns) if dense else float(cells * sum(grid.shape))
     share = n / cells
     diagonal = 1 + product_spectrum(ranks, MOST_MODES) * share / noise
-    block = cheapest_block(diagonal, product, max(grid.shape), max_block, columns)
-    left = float(diagonal[block]) if block < len(diagonal) else 1.0
     leading = [min(MOST_MODES, f.rank) for f in ranks]
+    block = cheapest_block(diagonal, product, grid.shape, leading, max_block, columns)
+    left = float(diagonal[block]) if block < len(diagonal) else 1.0
     transform = 2.0 * sum(cells * r for r in leading)
-    build = (
-        sum(f.points**3 / 6 + 3 * f.points * r**2 for f, r in zip(ranks, leading, strict=True))
-        + block**2 * max(grid.shape) * 2
-        + block**3 / 6
+    build = sum(f.points**3 / 6 + 3 * f.points * r**2 for f, r in zip(ranks, leading, strict=True)) + block_multiplications(
+        grid.shape, leading, block
     )
     roots = sum(f.points**3 / 6 for f in ranks)
     iterations = ITERATIONS_PER_ROOT * math.sqrt(left)
@@ -170,7 +168,9 @@ def cells_cost(
     return Cost(build + roots + work, memory + (12.0 * n**2 if dense else 0.0))
 
 
-def _iterations(diagonal: Tensor, product: float, grid: PartialGrid, max_block: int, columns: int) -> tuple[float, int, float]:
+def _iterations(
+    diagonal: Tensor, product: float, grid: PartialGrid, ranks: Sequence[int], max_block: int, columns: int
+) -> tuple[float, int, float]:
     """Iterations with the cheapest whitening, modes in its block, and multiplications of making it.
 
     diagonal: of H, (R,), descending
@@ -181,9 +181,9 @@ def _iterations(diagonal: Tensor, product: float, grid: PartialGrid, max_block: 
         return 2.0, 0, 0.0
     if crowding < 0.8 and missing_at_random(grid):
         return ITERATIONS_AT_RANDOM * (1 + crowding) / (1 - crowding), 0, 0.0
-    block = cheapest_block(diagonal, product, max(grid.shape), max_block, columns)
+    block = cheapest_block(diagonal, product, grid.shape, ranks, max_block, columns)
     left = float(diagonal[block]) if block < len(diagonal) else 1.0
-    return ITERATIONS_PER_ROOT * math.sqrt(left), block, 4 * max(grid.shape) * block**2 + block**3 / 6
+    return ITERATIONS_PER_ROOT * math.sqrt(left), block, 4 * block_multiplications(grid.shape, ranks, block)
 
 
 def break_even(shape: Sequence[int]) -> float:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import gpytorch
+import numpy as np
 import torch
 from gpytorch import constraints, kernels, priors
 from gpytorch.kernels import Kernel
@@ -82,6 +83,10 @@ def describe_settings(value: Any) -> Any:
         if type(value) not in SETTINGS:
             raise InputError(f"a {type(value).__name__} cannot be saved; use one of lkgp's own settings.")
         return {"class": type(value).__name__, **{f.name: describe_settings(getattr(value, f.name)) for f in fields(value)}}
+    if isinstance(value, np.generic):
+        return value.item()
+    if not (value is None or isinstance(value, (bool, int, float, str))):
+        raise InputError(f"the setting {value!r} cannot be saved; use one of lkgp's own settings.")
     return value
 
 

@@ -1,5 +1,6 @@
 """The model: one kernel a factor, a mean and a noise. It holds no data and knows no solver."""
 
+import warnings
 from collections.abc import Sequence
 from typing import Literal, get_args
 
@@ -147,7 +148,9 @@ def learned_noise(start: float) -> GaussianLikelihood:
 
 def evaluate(kernel: Kernel, rows: Tensor, columns: Tensor | None = None) -> Tensor:
     """Kernel values between `rows` (a, d) and `columns` (b, d), dense, (a, b); among the rows if no columns are given."""
-    with gpytorch.settings.lazily_evaluate_kernels(False):
+    with gpytorch.settings.lazily_evaluate_kernels(False), warnings.catch_warnings():
+        # torch says so of the sparse matrices inside `IndexKernel`; the caller can do nothing about it.
+        warnings.filterwarnings("ignore", message="Sparse invariant checks are implicitly disabled")
         return kernel(rows, rows if columns is None else columns).to_dense()
 
 

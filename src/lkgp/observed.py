@@ -39,7 +39,8 @@ class LeadingModesInverse:
         precisions = noise.new_zeros(grid.num_cells).index_copy_(0, grid.index, 1 / noise)
         # As if the gaps were spread evenly: only the size of the block depends on it.
         roughly = 1 + scale.square() * float(precisions.mean())
-        size = cheapest_block(roughly.sort(descending=True).values, product, max(grid.shape), max_block, columns)
+        ranks = [basis.rank for basis in bases]
+        size = cheapest_block(roughly.sort(descending=True).values, product, grid.shape, ranks, max_block, columns)
         self.modes = torch.topk(roughly, size).indices.sort().values
         self.block = torch.linalg.cholesky(masked_gram(self.transform.bases, scale, precisions, grid.shape, self.modes))
 

@@ -1,5 +1,6 @@
 """A fitted model as plain data and tensors, and back."""
 
+from numbers import Real
 from typing import Any
 
 import torch
@@ -77,14 +78,14 @@ def describe(gp: Any, posterior: Posterior) -> tuple[dict[str, Any], dict[str, T
     header: dict[str, Any] = {
         "model": fitted,
         "settings": {
-            "mean": gp.mean,
-            "noise": gp.noise if isinstance(gp.noise, (int, float)) else None,
+            "mean": None if gp.mean is None else float(gp.mean),
+            "noise": float(gp.noise) if isinstance(gp.noise, Real) else None,
             "standardize": gp.standardize,
             "solver": files.describe_settings(gp.solver),
             "optimizer": files.describe_settings(gp.optimizer),
             "dtype": _dtype_name(gp.dtype),
-            "seed": gp.seed,
-            "max_memory": gp.max_memory,
+            "seed": int(gp.seed),
+            "max_memory": None if gp.max_memory is None else float(gp.max_memory),
             "strict": gp.strict,
         },
         "array": {"library": gp._kind.library, "dtype": _dtype_name(gp._kind.dtype)},
@@ -97,6 +98,10 @@ def describe(gp: Any, posterior: Posterior) -> tuple[dict[str, Any], dict[str, T
         given = LatentKroneckerGP(list(gp.kernels), noise=gp.noise)
         header["given"], parameters = describe_model(given, "given")
         tensors |= parameters
+    elif not isinstance(gp.noise, Real):
+        frozen = [name for name, parameter in gp.noise.named_parameters() if not parameter.requires_grad]
+        header["given noise"] = {"likelihood": files.describe_likelihood(gp.noise), "frozen": frozen}
+        tensors |= files.parameter_tensors(gp.noise, "given noise")
     # Every tensor in a file has its own memory.
     return header, {name: tensor.detach().clone().contiguous() for name, tensor in tensors.items()}
 
@@ -111,7 +116,10 @@ def rebuild(cls: type, header: dict[str, Any], tensors: dict[str, Tensor]) -> An
     if "given" in header:
         given = build_model(header["given"], "given", tensors)
         kernels, noise = list(given.kernels), noise if noise is not None else given.likelihood
-    gp = cls(kernels, noise=0.05 if noise is None else noise, **settings)
+    elif "given noise" in header:
+        noise = files.build_likelihood(header["given noise"]["likelihood"])
+        files.restore_parameters(noise, "given noise", tensors, header["given noise"]["frozen"])
+    gp = cls(kernels, noise=noise, **settings)
     num_factors = len(header["model"]["kernels"])
     grid = PartialGrid(tuple(tensors[f"coords.{k}"] for k in range(num_factors)), tensors["observed"])
     values = tensors["values"]

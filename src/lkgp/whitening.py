@@ -102,30 +102,37 @@ def make_whitening(
     squares = Transform([q.square() for q in transform.bases])
     diagonal = 1 + scale.square() * squares.down(precisions[None])[:, 0]
     root = diagonal.sqrt()
-    trial = leading_rectangle(transform.bases, scale.device)
+    trial, ranks = leading_rectangle(transform.bases, scale.device), [q.shape[1] for q in transform.bases]
     whitened = masked_gram(transform.bases, scale, precisions, shape, trial) / root[trial][:, None] / root[trial]
     eigenvalues = torch.linalg.eigvalsh(whitened)
     size = 0
     if float(eigenvalues[-1] / eigenvalues[0].clamp(min=1e-300)) > TRIAL_CONDITION:
-        size = cheapest_block(diagonal.sort(descending=True).values, transform.multiplications, max(shape), max_block, columns)
+        size = cheapest_block(diagonal.sort(descending=True).values, transform.multiplications, shape, ranks, max_block, columns)
     modes = torch.topk(diagonal, size).indices.sort().values
     block = torch.linalg.cholesky(masked_gram(transform.bases, scale, precisions, shape, modes))
     return Whitening(modes, block, root)
 
 
-def cheapest_block(diagonal: Tensor, product: float, longest: int, max_block: int, columns: int) -> int:
+def block_multiplications(shape: Sequence[int], ranks: Sequence[int], modes: int) -> float:
+    """Of `masked_gram` over so many modes, at the most, and of its factorisation."""
+    longest = max(range(len(shape)), key=lambda k: shape[k])
+    distinct = min(modes, prod(r for k, r in enumerate(ranks) if k != longest))
+    return float(prod(shape) * distinct**2 + shape[longest] * modes**2 + modes**3 / 6)
+
+
+def cheapest_block(diagonal: Tensor, product: float, shape: Sequence[int], ranks: Sequence[int], max_block: int, columns: int) -> int:
     """How many leading modes make building the block and solving with it cheapest, by multiplications.
 
     diagonal: of H, (R,), descending: without the first k, the condition number is that of the next, about
     product: multiplications of one product with the system
-    longest: points of the longest factor
+    shape, ranks: points and modes of every factor
     """
 
     def cost(k: int) -> float:
         left = float(diagonal[k]) if k < len(diagonal) else 1.0
         iterations = ITERATIONS_PER_ROOT * left**0.5
         # Multiplications of the block, in float64 and scattered, count four times those of the products, which are in float32.
-        return 4 * (longest * k**2 + k**3 / 6) + columns * iterations * (product + k**2)
+        return 4 * block_multiplications(shape, ranks, k) + columns * iterations * (product + k**2)
 
     sizes = range(0, min(max_block, len(diagonal)) + 1, BLOCK_STEP)
     return min(sizes, key=cost)
