@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from gpytorch.kernels import RBFKernel, ScaleKernel
+from linear_operator.operators import MaskedLinearOperator
 from typer.testing import CliRunner
 
 from lkgp import InputError
@@ -96,6 +97,53 @@ def test_the_steps_of_a_long_fit_are_measured_along_its_path(climate, monkeypatc
     assert "nll" not in result
 
 
+def test_iterations_are_those_of_the_real_step(monkeypatch):
+    """What is counted with one probe is what linear_operator does with all of them, nearly."""
+    rng = np.random.default_rng(0)
+    values = rng.standard_normal((60, 20)).cumsum(axis=1)
+    values[rng.random(values.shape) < 0.3] = np.nan
+    recipe = PaperRecipe([rng.standard_normal((60, 2)), np.linspace(0, 1, 20)], values, [ScaleKernel(RBFKernel()), RBFKernel()])
+    recipe.model.likelihood.noise = 0.001
+    recipe.model.kernels[1].lengthscale = 0.1
+    products = []
+    matmul = MaskedLinearOperator._matmul
+    monkeypatch.setattr(MaskedLinearOperator, "_matmul", lambda self, rhs: products.append(rhs.shape) or matmul(self, rhs))
+    counted = recipe.iterations_of_step()
+    assert len(products) == counted
+    solved = recipe.iterations_of_solve()
+    products.clear()
+    recipe.solve(16)
+    assert len(products) - 1 == pytest.approx(solved, rel=0.3)
+    products.clear()
+    recipe.step()
+    assert 30 < counted < 1000
+    assert products.count(products[0]) - 1 == pytest.approx(counted, rel=0.3)
+
+
+def test_the_iterations_of_a_very_long_fit_are_counted_along_its_path(climate, monkeypatch):
+    monkeypatch.setitem(contestants.PAPER_STEPS, "simulated climate", 5)
+    ours = contestants.run_lkgp(climate)["raw parameters"]
+    # Made up, so that the sums can be checked: an iteration takes 2 s and a step 3 s besides; solves of 8 columns 1 s and 5 s.
+    places = iter((100, 300, 500))
+    monkeypatch.setattr(PaperRecipe, "iterations_of_step", lambda self: next(places))
+    monkeypatch.setattr(PaperRecipe, "iterations_of_solve", lambda self: 700)
+
+    def step(self, max_iterations):
+        return 0.0, 3.0 + 2.0 * max_iterations
+
+    def solve(self, columns, max_iterations):
+        return 5.0 + 1.0 * max_iterations
+
+    monkeypatch.setattr(PaperRecipe, "step", step)
+    monkeypatch.setattr(PaperRecipe, "solve", solve)
+    result = contestants.run_paper_iterations(climate, ours)
+    assert result["steps"] == pytest.approx({"0": 203.0, "2": 603.0, "4": 1003.0})
+    assert result["seconds"] == pytest.approx({"fit": 203 + 403 + 603 + 803 + 1003, "samples": 5 + 700 * 64 / 8})
+    assert result["total"] == pytest.approx(sum(result["seconds"].values()))
+    assert result["how"].startswith("100, 300, 500 iterations in steps 0, 2, 4 of 5 and 700 for the samples")
+    assert "nll" not in result
+
+
 def test_products_and_growth_are_measured(monkeypatch):
     for shape, dtype in (((12, 10), torch.float32), ((5, 4, 3), torch.float64)):
         row = products.compare(shape, 3, dtype, repeats=1)
@@ -128,6 +176,9 @@ def test_the_page_says_what_the_results_say(tmp_path):
                 "climate-10", "lkgp", 400.0, nll=0.1, rmse=0.2, report=report, product=0.4, recovered=recovered, truth={"noise": 0.05}
             ),
             {"case": "sarcos-10", "contestant": suite.DENSE, "failed": "not done after 10 s"},
+            result_of("sarcos-90", "lkgp", 50.0, nll=0.1, rmse=0.2, report={**report, "method": "direct: 9 unknowns"}),
+            result_of("sarcos-70", "lkgp", 80.0, nll=0.1, rmse=0.2, report={**report, "method": "iterative, with the grid"}),
+            result_of("sarcos-90", suite.GRID, 77.0, nll=0.1, rmse=0.2, report=report),
             {"case": "products", "contestant": "lkgp", "rows": [{"name": "2 x 2", "latent": 9e9, "plain": 1e10, "ratio": 0.9}]},
             {
                 "case": "growth",
@@ -148,9 +199,12 @@ def test_the_page_says_what_the_results_say(tmp_path):
         "not done after 10 s",
         "0.90",
         "1.40",
+        "| lkgp | 80 | 50 |",
+        "| lkgp, with the grid |  | 77 |",
+        "70 %: iterative, 90 %: direct",
     ):
         assert words in text
-    for picture in ("performance-ratios.png", "performance-growth.png"):
+    for picture in ("performance-ratios.png", "performance-robot.png", "performance-growth.png"):
         assert (tmp_path / picture).stat().st_size > 5000
         assert picture in text
 
@@ -164,6 +218,13 @@ def test_results_are_kept_and_failures_are_told(tmp_path, monkeypatch):
     assert len(lines) == 1
     assert suite.run_alone("sarcos-90", "nobody")["failed"].startswith("this case reads")
     assert json.loads((tmp_path / "results.json").read_text())["versions"]["gpytorch"]
+
+
+def test_groups_and_cases_are_found_by_name(tmp_path):
+    assert [bout.case for bout in suite.bouts_of("weather")] == ["era5-10", "era5-30", "era5-50"]
+    assert [bout.case for bout in suite.bouts_of("learning-curves-400")] == ["learning-curves-400"]
+    with pytest.raises(InputError, match=r"no benchmark 'wheather'; there are curves, .* and the cases .* era5-10"):
+        suite.run(["products", "wheather"], tmp_path / "results.json")
 
 
 def test_the_median_run_is_kept():

@@ -19,19 +19,26 @@ from gpytorch.kernels import Kernel
 from linear_operator.operators import DenseLinearOperator, KroneckerProductLinearOperator, MaskedLinearOperator
 from torch import Tensor
 
+# Random vectors for the log-determinant, and the residual at which conjugate gradients stop, as a mean over all columns.
+PROBES, TOLERANCE, MAX_ITERATIONS = 10, 0.01, 1000
+# They do not stop before this, for the sake of the log-determinant.
+LEAST_ITERATIONS = 20
+
 
 @contextmanager
-def paper_settings() -> Iterator[None]:
-    """GPyTorch's global settings as the paper sets them."""
+def paper_settings(max_iterations: int = MAX_ITERATIONS) -> Iterator[None]:
+    """GPyTorch's global settings as the paper sets them; fewer iterations only to find out what one takes."""
     settings = gpytorch.settings
     with ExitStack() as stack, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of conjugate gradients that end at their limit
         for context in (
+            settings.fast_computations(covar_root_decomposition=True, log_prob=True, solves=True),  # BoTorch would change them
             settings.max_cholesky_size(1),
-            settings.cg_tolerance(0.01),
+            settings.cg_tolerance(TOLERANCE),
             settings.max_preconditioner_size(100),
             settings.min_preconditioning_size(1),
-            settings.num_trace_samples(10),
+            settings.num_trace_samples(PROBES),
+            settings.max_cg_iterations(max_iterations),
         ):
             stack.enter_context(context)
         yield
@@ -83,23 +90,56 @@ class PaperRecipe:
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=0.1)
         self.objective = gpytorch.mlls.ExactMarginalLogLikelihood(likelihood, self.model)
 
-    def step(self) -> tuple[float, float]:
+    def step(self, max_iterations: int = MAX_ITERATIONS) -> tuple[float, float]:
         """One step of Adam. Returns its loss and its seconds."""
         began = time.perf_counter()
-        with paper_settings():
+        with paper_settings(max_iterations):
             self.optimizer.zero_grad()
             loss = -self.objective(self.model(self.coords[0]), self.y)
             loss.backward()
             self.optimizer.step()
         return float(loss.detach()), time.perf_counter() - began
 
-    def solve(self, columns: int) -> float:
+    def solve(self, columns: int, max_iterations: int = MAX_ITERATIONS) -> float:
         """The seconds of the linear solves behind so many pathwise samples, which are nearly all of their cost."""
         began = time.perf_counter()
-        with paper_settings(), torch.no_grad():
+        with paper_settings(max_iterations), torch.no_grad():
             covariance = self.model.likelihood(self.model(self.coords[0])).lazy_covariance_matrix
             covariance.solve(torch.randn(len(self.y), columns) * float(self.y.std()))
         return time.perf_counter() - began
+
+    def iterations_of_step(self) -> int:
+        """The iterations that a step takes here, found with one probe that stands for all: the others would take as many."""
+        return self._iterations(probes=PROBES)
+
+    def iterations_of_solve(self) -> int:
+        """The iterations that the solves behind pathwise samples take here, found with one of them."""
+        return self._iterations(probes=0)
+
+    @torch.no_grad()
+    def _iterations(self, probes: int) -> int:
+        """Preconditioned conjugate gradients in float32 as linear_operator runs them, for the data and one probe, or for one sample."""
+        with paper_settings():
+            covariance = self.model.likelihood(self.model(self.coords[0])).lazy_covariance_matrix
+            solve, preconditioner, _ = covariance._preconditioner()
+            if probes:
+                probe = preconditioner.zero_mean_mvn_samples(1).mT
+                r = torch.cat([(self.y - self.model.mean_module.constant)[:, None], probe], dim=1)
+                shares = torch.tensor([1.0, probes]) / (1 + probes)
+            else:
+                r, shares = torch.randn(len(self.y), 1), torch.ones(1)
+            r = r / r.norm(dim=0)
+            z = solve(r)
+            p, inner, tiny = z, (z * r).sum(dim=0), torch.finfo(r.dtype).tiny
+            for k in range(MAX_ITERATIONS):
+                q = covariance._matmul(p)
+                r = r - inner / (p * q).sum(dim=0).clamp(min=tiny) * q
+                if k >= (LEAST_ITERATIONS if probes else 10) and float(shares @ r.norm(dim=0)) < TOLERANCE:
+                    return k + 1
+                z = solve(r)
+                before, inner = inner, (z * r).sum(dim=0)
+                p = z + inner / before.clamp(min=tiny) * p
+        return MAX_ITERATIONS
 
     def move_towards(self, optimum: dict[str, list[float]], distance: float) -> None:
         """Move every raw parameter by `distance`, or less if it is there, towards a raw `optimum` of the same model in lkgp."""
