@@ -18,6 +18,11 @@ RANK_OF_REST = 10.0
 PIVOTED_PAYS = 500
 
 
+def check_finite(matrix: Tensor) -> None:
+    if not bool(torch.isfinite(matrix).all()):
+        raise torch.linalg.LinAlgError("a factor has values that are not finite")
+
+
 @dataclass(frozen=True, eq=False)
 class FactorBasis:
     """K = Q diag(l) Q^T up to its numerical rank.
@@ -35,8 +40,7 @@ class FactorBasis:
         """Keep the eigenpairs of `matrix` (n_k, n_k) that stand out of rounding, less those whose sum is below `largest_tail` and none
         of which exceeds `largest_value`.
         """
-        if not bool(torch.isfinite(matrix).all()):
-            raise torch.linalg.LinAlgError("a factor has values that are not finite")
+        check_finite(matrix)
         matrix = matrix.double()
         # Half of what may be left out goes to the pivoted factorisation, half to the eigenvalues.
         most = min(largest_tail, RANK_OF_REST * largest_value) / 2
@@ -98,8 +102,7 @@ class TriangularRoot:
     @classmethod
     def of(cls, matrix: Tensor, threshold: float = 0.0) -> "TriangularRoot":
         """matrix: K, (n_k, n_k); threshold: variances that are left out are below this, or below what rounding leaves."""
-        if not bool(torch.isfinite(matrix).all()):
-            raise torch.linalg.LinAlgError("a factor has values that are not finite")
+        check_finite(matrix)
         root, pivots = pivoted_root(matrix.double(), threshold)
         return cls(torch.from_numpy(root).to(matrix.device), torch.from_numpy(pivots).long().to(matrix.device))
 

@@ -97,18 +97,27 @@ def run_paper_path(case: Case, optimum: dict[str, list[float]], recipe_class: An
     Adam with rate 0.1 moves every raw parameter by about 0.1 a step; the path is the straight one to `optimum`, and stays there. The
     cost of the steps between those that are measured is interpolated. The samples are measured at the optimum.
     """
-    steps, places = steps_of(case), places_of(case)
-    measured = []
+    places, measured = places_of(case), []
     for place in places:
         recipe = recipe_class(case.coords, case.seen, case.make_kernels())
         recipe.move_towards(optimum, 0.1 * place)
         measured.append(recipe.step()[1])
-    fit_seconds = float(np.interp(np.arange(steps), places, measured).sum())
     recipe.move_towards(optimum, math.inf)
     sample_seconds = recipe.solve(SOLVED_COLUMNS) * SAMPLES / SOLVED_COLUMNS
-    seconds = {"fit": fit_seconds, "samples": sample_seconds}
-    how = f"from steps {', '.join(map(str, places))} of {steps} and {SOLVED_COLUMNS} of {SAMPLES} samples"
-    return {"seconds": seconds, "total": sum(seconds.values()), "steps": dict(zip(map(str, places), measured, strict=True)), "how": how}
+    how = f"from steps {', '.join(map(str, places))} of {steps_of(case)} and {SOLVED_COLUMNS} of {SAMPLES} samples"
+    return along_path(case, measured, sample_seconds, how)
+
+
+def along_path(case: Case, measured: list[float], sample_seconds: float, how: str) -> Result:
+    """The whole cost of a long fit from that of its steps at `places_of(case)`; the steps between are interpolated."""
+    places = places_of(case)
+    fit_seconds = float(np.interp(np.arange(steps_of(case)), places, measured).sum())
+    return {
+        "seconds": {"fit": fit_seconds, "samples": sample_seconds},
+        "total": fit_seconds + sample_seconds,
+        "steps": dict(zip(map(str, places), measured, strict=True)),
+        "how": how,
+    }
 
 
 def run_paper_iterations(case: Case, optimum: dict[str, list[float]]) -> Result:
@@ -124,8 +133,7 @@ def run_paper_iterations(case: Case, optimum: dict[str, list[float]]) -> Result:
         each = (long - short) / (CUTS[1] - CUTS[0])
         return each, short - CUTS[0] * each
 
-    steps, places = steps_of(case), places_of(case)
-    counts = []
+    places, counts = places_of(case), []
     for place in places:
         recipe = PaperRecipe(case.coords, case.seen, case.make_kernels())
         recipe.move_towards(optimum, 0.1 * place)
@@ -135,19 +143,12 @@ def run_paper_iterations(case: Case, optimum: dict[str, list[float]]) -> Result:
     recipe.move_towards(optimum, math.inf)
     sample_count = recipe.iterations_of_solve()
     each_sample, rest_sample = line(lambda cut: recipe.solve(SOLVED_COLUMNS, max_iterations=cut))
-    measured = [rest + each * count for count in counts]
-    fit_seconds = float(np.interp(np.arange(steps), places, measured).sum())
     sample_seconds = rest_sample + each_sample * sample_count * SAMPLES / SOLVED_COLUMNS
     how = (
-        f"{', '.join(map(str, counts))} iterations in steps {', '.join(map(str, places))} of {steps} and {sample_count} for the samples, "
-        f"at {each:.3g} s each in a step and {each_sample:.3g} s for {SOLVED_COLUMNS} of {SAMPLES} samples"
+        f"{', '.join(map(str, counts))} iterations in steps {', '.join(map(str, places))} of {steps_of(case)} and {sample_count} for the "
+        f"samples, at {each:.3g} s each in a step and {each_sample:.3g} s for {SOLVED_COLUMNS} of {SAMPLES} samples"
     )
-    return {
-        "seconds": {"fit": fit_seconds, "samples": sample_seconds},
-        "total": fit_seconds + sample_seconds,
-        "steps": dict(zip(map(str, places), measured, strict=True)),
-        "how": how,
-    }
+    return along_path(case, [rest + each * count for count in counts], sample_seconds, how)
 
 
 def places_of(case: Case) -> list[int]:

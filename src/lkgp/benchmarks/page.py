@@ -127,7 +127,7 @@ def _robot(results: dict[str, Any]) -> list[str]:
         for run in runs
         if run["contestant"] == "lkgp" and "report" in run
     )
-    point = f"Products with and without the grid take as long where {break_even((4449, 7)):.0%} are missing"
+    point = f"Products with and without the grid take as long where {100 * break_even((4449, 7)):.0f} % are missing"
     return [*lines, "", f"{point}, by their multiplications. lkgp chose: {chosen}.", ""]
 
 
