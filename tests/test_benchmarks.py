@@ -11,27 +11,29 @@ from linear_operator.operators import MaskedLinearOperator
 from typer.testing import CliRunner
 
 from lkgp import InputError
-from lkgp.benchmarks import cases, contestants, growth, page, products, suite
-from lkgp.benchmarks.paper_recipe import PaperRecipe, PlainRecipe
+from lkgp.benchmarks import contestants, growth, page, products, suite
 from lkgp.cli import app
+from lkgp.experiments import problems
+from lkgp.experiments.paper_recipe import PaperRecipe, PlainRecipe
+from lkgp.experiments.splits import split_generator, uniform_gaps
 
 
 @pytest.fixture(scope="module")
-def climate() -> cases.Case:
-    return cases.simulated_climate(0.3, places=12, days=20)
+def climate() -> problems.Problem:
+    return problems.simulated_climate(0.3, places=12, days=20)
 
 
 @pytest.fixture(scope="module")
-def curves() -> cases.Case:
+def curves() -> problems.Problem:
     rng = np.random.default_rng(0)
     X, T = rng.normal(size=(8, 2)), np.linspace(0, 1, 6)[:, None]
     values = np.sin(X[:, :1]) + T[:, 0] + 0.1 * rng.normal(size=(8, 6))
     observed = rng.random((8, 6)) < 0.7
-    return cases.Case("curves", [X, T], values, observed, lambda: [ScaleKernel(RBFKernel(ard_num_dims=2)), RBFKernel()])
+    return problems.Problem("curves", [X, T], values, observed, lambda: [ScaleKernel(RBFKernel(ard_num_dims=2)), RBFKernel()])
 
 
 def test_uniform_gaps_are_those_of_the_published_splits():
-    observed = cases.uniform_gaps((5, 4), 0.3, split=0)
+    observed = uniform_gaps((5, 4), 0.3, split_generator(0))
     np.random.seed(2025)  # noqa: NPY002  (the published splits were made like this)
     withheld = np.random.choice(20, 6, replace=False)  # noqa: NPY002
     assert sorted(np.flatnonzero(~observed.ravel())) == sorted(withheld)
@@ -39,7 +41,7 @@ def test_uniform_gaps_are_those_of_the_published_splits():
 
 def test_the_simulated_climate_is_a_draw_from_its_prior():
     """Variance, and the correlation over half a period and a whole one."""
-    case = cases.simulated_climate(0.2, places=200, days=400)
+    case = problems.simulated_climate(0.2, places=200, days=400)
     assert (~case.observed).sum() == int(0.2 * 200 * 400)
     truth = case.truth
     assert case.values.var() == pytest.approx(truth["scale"] + truth["noise"], rel=0.3)
@@ -210,13 +212,13 @@ def test_the_page_says_what_the_results_say(tmp_path):
 
 
 def test_results_are_kept_and_failures_are_told(tmp_path, monkeypatch):
-    monkeypatch.delenv("LKGP_DATA", raising=False)
+    monkeypatch.setenv("LKGP_DATA", str(tmp_path / "nowhere"))
     monkeypatch.setattr(suite, "BOUTS", {"robot": [suite.Bout("sarcos-90", ("lkgp",), 2)]})
     lines: list[str] = []
     kept = suite.run(["robot"], tmp_path / "results.json", lines.append)
     assert "LKGP_DATA" in kept["runs"][0]["failed"]
     assert len(lines) == 1
-    assert suite.run_alone("sarcos-90", "nobody")["failed"].startswith("this case reads")
+    assert suite.run_alone("sarcos-90", "nobody")["failed"].startswith("LKGP_DATA names")
     assert json.loads((tmp_path / "results.json").read_text())["versions"]["gpytorch"]
 
 

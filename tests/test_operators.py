@@ -123,9 +123,12 @@ def test_lazy_factors_make_no_matrix_and_pass_gradients_on(monkeypatch):
     torch.testing.assert_close(by_blocks, kernel.raw_lengthscale.grad)
 
 
-@pytest.mark.parametrize("shape", [(9,), (9, 7), (5, 4, 3)])
-def test_chunks_of_columns_change_nothing(shape, monkeypatch):
+@pytest.mark.parametrize("aligned_from", [6, 1000])
+@pytest.mark.parametrize("shape", [(9,), (9, 7), (5, 4, 3), (11, 3, 7)])
+def test_chunks_of_columns_and_aligned_rows_change_nothing(shape, aligned_from, monkeypatch):
     monkeypatch.setattr("lkgp.operators.kronecker.CHUNK_CELLS", 2 * int(np.prod(shape)))
+    monkeypatch.setattr("lkgp.operators.kronecker.CHUNK_COLUMNS", 1)
+    monkeypatch.setattr("lkgp.operators.factors.ALIGNED_FROM", aligned_from)
     generator = torch.Generator().manual_seed(0)
     factors = [torch.randn(size, size, dtype=torch.float64, generator=generator) for size in shape]
     observed = torch.rand(shape, generator=generator) < 0.7

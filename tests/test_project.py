@@ -12,9 +12,9 @@ from typer.testing import CliRunner
 
 import lkgp
 from lkgp import demo
-from lkgp.benchmarks import cases
 from lkgp.cli import app
 from lkgp.demo import curves as demo_curves
+from lkgp.experiments import problems
 
 ROOT = Path(__file__).parents[1]
 
@@ -81,7 +81,7 @@ def test_every_public_name_is_documented():
 
 def test_real_learning_curves_are_continued_better_than_by_the_last_value(data_folder):
     """LCBench Fashion-MNIST, first 60 curves, split 0."""
-    case = cases.learning_curves(60)
+    case = problems.learning_curves(curves=60)
     Y, observed, seen = case.values, case.observed, case.seen
     gp = lkgp.LKGP().fit(case.coords, seen)
     mean, std = gp.predict(observation_noise=True)

@@ -76,6 +76,43 @@ def run_benchmarks(
         out.print(f"wrote {page}")
 
 
+@app.command("experiment")
+def run_experiment(
+    name: Annotated[str, typer.Argument(help="synthetic, sarcos, lcbench, climate; or report, which writes the page.")],
+    preset: Annotated[str, typer.Option(help="small, for minutes on two cores; or paper.")] = "small",
+    method: Annotated[list[str] | None, typer.Option(help="Only this method; may be repeated.")] = None,
+    dataset: Annotated[list[str] | None, typer.Option(help="Only this data; may be repeated.")] = None,
+    missing: Annotated[list[float] | None, typer.Option(help="Only this share of missing cells; may be repeated.")] = None,
+    seeds: Annotated[int | None, typer.Option(help="How many seeds; those of the preset by default.")] = None,
+    results: Annotated[Path, typer.Option(help="The folder of the results, to which new ones are added.")] = Path("results"),
+    page: Annotated[Path, typer.Option(help="The page that `report` writes, with its figures beside it.")] = Path("experiments.md"),
+) -> None:
+    """Run one of the paper's experiments; what was done before is not done again."""
+    from lkgp.experiments import plans, report, runs, synthetic  # noqa: PLC0415  (need packages of their own)
+
+    def tell(line: str) -> None:
+        out.print(line, highlight=False, markup=False, soft_wrap=True)
+
+    try:
+        if name == "report":
+            report.write(results, page)
+            tell(f"wrote {page}")
+            return
+        if name not in plans.EXPERIMENTS:
+            raise InputError(f"there is no experiment {name!r}; there are {', '.join(plans.EXPERIMENTS)}, and report.")
+        results.mkdir(parents=True, exist_ok=True)
+        if name == "synthetic":
+            synthetic.measure(results / "synthetic.jsonl", tell)
+            return
+        chosen = plans.plan(name, preset, methods=method or [], datasets=dataset or [], ratios=missing or [], seeds=seeds)
+        runs.run_all(chosen, results / f"{name}.jsonl", tell)
+        if name == "sarcos":
+            synthetic.measure_break_even(results / "break_even.jsonl", tell)
+    except InputError as error:
+        err.print(str(error), markup=False, soft_wrap=True)
+        raise typer.Exit(2) from None
+
+
 def main() -> None:
     app()
 

@@ -13,9 +13,9 @@ import numpy as np
 import torch
 
 from lkgp import LKGP, Spectral, metrics
-from lkgp.benchmarks.cases import FIRST_NOISE, Case
-from lkgp.benchmarks.paper_recipe import PaperRecipe, PlainRecipe
 from lkgp.errors import InputError
+from lkgp.experiments.paper_recipe import PaperRecipe, PlainRecipe
+from lkgp.experiments.problems import FIRST_NOISE, Problem
 
 SAMPLES = 64
 # Steps of the paper's optimiser: 50 for the robot arm, 100 for the others.
@@ -30,14 +30,14 @@ SOLVED_COLUMNS = 8
 Result = dict[str, Any]
 
 
-def scores(case: Case, mean: np.ndarray, std: np.ndarray) -> Result:
+def scores(case: Problem, mean: np.ndarray, std: np.ndarray) -> Result:
     """Test NLL and RMSE on the withheld cells."""
     hidden = ~case.observed
     y, m, s = (torch.as_tensor(np.asarray(a)[hidden], dtype=torch.float64) for a in (case.values, mean, std))
     return {"nll": float(metrics.nll(y, m, s)), "rmse": float(metrics.rmse(y, m))}
 
 
-def run_lkgp(case: Case, solver: Any = "auto") -> Result:
+def run_lkgp(case: Problem, solver: Any = "auto") -> Result:
     """Fit, 64 samples, mean and standard deviation of every cell."""
     began = time.perf_counter()
     gp = LKGP(case.make_kernels(), noise=FIRST_NOISE, standardize=False, solver=solver).fit(case.coords, case.seen)
@@ -56,7 +56,7 @@ def run_lkgp(case: Case, solver: Any = "auto") -> Result:
 
 
 def recovered(gp: LKGP) -> dict[str, float]:
-    """The hyperparameters of a model with `weather_kernels`, under the names of `cases.SIMULATED`."""
+    """The hyperparameters of a model with `weather_kernels`, under the names of `problems.SIMULATED`."""
     kernels: list[Any] = list(gp.model_.kernels)
     space, time_ = kernels
     found = {
@@ -70,7 +70,7 @@ def recovered(gp: LKGP) -> dict[str, float]:
     return {name: float(value.detach().mean()) for name, value in found.items()}
 
 
-def run_paper(case: Case, recipe_class: Any = PaperRecipe) -> Result:
+def run_paper(case: Problem, recipe_class: Any = PaperRecipe) -> Result:
     """All steps of the paper's recipe, and 64 samples. Scores are of exact predictions with the hyperparameters that it found."""
     recipe = recipe_class(case.coords, case.seen, case.make_kernels())
     losses, fit_seconds = [], 0.0
@@ -91,7 +91,7 @@ def run_paper(case: Case, recipe_class: Any = PaperRecipe) -> Result:
     return {"seconds": seconds, "total": fit_seconds + sample_seconds, "losses": losses, **quality}
 
 
-def run_paper_path(case: Case, optimum: dict[str, list[float]], recipe_class: Any = PaperRecipe) -> Result:
+def run_paper_path(case: Problem, optimum: dict[str, list[float]], recipe_class: Any = PaperRecipe) -> Result:
     """The cost of the paper's recipe where all of it would take hours, from single steps along its path.
 
     Adam with rate 0.1 moves every raw parameter by about 0.1 a step; the path is the straight one to `optimum`, and stays there. The
@@ -108,7 +108,7 @@ def run_paper_path(case: Case, optimum: dict[str, list[float]], recipe_class: An
     return along_path(case, measured, sample_seconds, how)
 
 
-def along_path(case: Case, measured: list[float], sample_seconds: float, how: str) -> Result:
+def along_path(case: Problem, measured: list[float], sample_seconds: float, how: str) -> Result:
     """The whole cost of a long fit from that of its steps at `places_of(case)`; the steps between are interpolated."""
     places = places_of(case)
     fit_seconds = float(np.interp(np.arange(steps_of(case)), places, measured).sum())
@@ -120,7 +120,7 @@ def along_path(case: Case, measured: list[float], sample_seconds: float, how: st
     }
 
 
-def run_paper_iterations(case: Case, optimum: dict[str, list[float]]) -> Result:
+def run_paper_iterations(case: Problem, optimum: dict[str, list[float]]) -> Result:
     """The cost of the paper's recipe where even a single step takes many minutes: its iterations, times what one of them takes.
 
     The iterations are counted at places along the path, as in `run_paper_path`, with one probe that stands for all. What an iteration
@@ -151,16 +151,16 @@ def run_paper_iterations(case: Case, optimum: dict[str, list[float]]) -> Result:
     return along_path(case, [rest + each * count for count in counts], sample_seconds, how)
 
 
-def places_of(case: Case) -> list[int]:
+def places_of(case: Problem) -> list[int]:
     """The steps along the path of a long fit at which its cost is measured."""
     return [round(i * (steps_of(case) - 1) / (PATH_POINTS - 1)) for i in range(PATH_POINTS)]
 
 
-def steps_of(case: Case) -> int:
+def steps_of(case: Problem) -> int:
     return PAPER_STEPS.get(case.name.split(",")[0], 100)
 
 
-def run_botorch(case: Case) -> Result:
+def run_botorch(case: Problem) -> Result:
     """BoTorch's LatentKroneckerGP with the kernels and the mean of the case, its own fit, and 64 samples."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -201,7 +201,7 @@ def run_botorch(case: Case) -> Result:
     return {"seconds": seconds, "total": sum(seconds.values()), **scores(case, samples.mean(dim=0).numpy(), std.numpy())}
 
 
-def run_sklearn(case: Case) -> Result:
+def run_sklearn(case: Problem) -> Result:
     """scikit-learn's exact GP on the observed cells, squared exponentials only; no samples."""
     from sklearn.gaussian_process import GaussianProcessRegressor  # noqa: PLC0415
     from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel  # noqa: PLC0415

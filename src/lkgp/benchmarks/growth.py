@@ -1,12 +1,10 @@
 """How time and memory grow with the data: balanced grids, n cells from 1e4 to 1e8 for a product, to 1e7 for a fit."""
 
-import resource
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +12,7 @@ import torch
 from gpytorch.kernels import MaternKernel, ScaleKernel
 
 from lkgp import LKGP, PartialGrid
+from lkgp.experiments.machine import peak_memory
 from lkgp.operators import LatentKronecker
 
 PRODUCT_SIZES = (100, 316, 1000, 3162, 10000)
@@ -40,15 +39,6 @@ def product_seconds(shape: tuple[int, ...], repeats: int = 3) -> float:
             _ = operator @ rhs
             times.append(time.perf_counter() - began)
     return statistics.median(times[1:])
-
-
-def peak_memory() -> float:
-    """The most bytes that this process has had resident; what the kernel counts since its program began, where it says so."""
-    status = Path("/proc/self/status")
-    if status.is_file():
-        line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
-        return float(line.split()[1]) * 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024.0
 
 
 def kernel_seconds(points: int) -> float:

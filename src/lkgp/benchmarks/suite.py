@@ -2,8 +2,6 @@
 
 import json
 import math
-import os
-import platform
 import signal
 import statistics
 import subprocess
@@ -11,17 +9,15 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from lkgp.benchmarks import cases, growth, products
+from lkgp.benchmarks import growth, products
 from lkgp.benchmarks.contestants import Result, contestant
 from lkgp.errors import InputError
+from lkgp.experiments import problems
+from lkgp.experiments.machine import hardware, peak_memory, versions
 
-PEERS = ("lkgp", "torch", "gpytorch", "linear_operator", "botorch", "scikit-learn", "numpy", "scipy")
 # A run that takes longer than this is given up, and said to be.
 LONGEST_SECONDS = 3600.0
 # A run that takes longer than this is not repeated.
@@ -62,38 +58,18 @@ MEASURES: dict[str, Callable[[Callable[[str], None]], dict[str, Any]]] = {"produ
 GROUPS = (*BOUTS, *MEASURES)
 
 
-def make_case(name: str) -> cases.Case:
+def make_case(name: str) -> problems.Problem:
     """A case by its name: learning-curves-400, era5-30, sarcos-90, climate-10."""
     kind, _, number = name.rpartition("-")
-    makers: dict[str, Callable[[float], cases.Case]] = {
-        "learning-curves": lambda curves: cases.learning_curves(int(curves)),
-        "era5": lambda missing: cases.era5(missing / 100),
-        "sarcos": lambda missing: cases.sarcos(missing / 100),
-        "climate": lambda missing: cases.simulated_climate(missing / 100),
+    makers: dict[str, Callable[[float], problems.Problem]] = {
+        "learning-curves": lambda curves: problems.learning_curves(curves=int(curves)),
+        "era5": lambda missing: problems.era5(missing / 100),
+        "sarcos": lambda missing: problems.sarcos(missing / 100),
+        "climate": lambda missing: problems.simulated_climate(missing / 100),
     }
     if kind not in makers or not number.isdigit():
         raise InputError(f"there is no case {name!r}; there are {', '.join(f'{kind}-NUMBER' for kind in makers)}.")
     return makers[kind](float(number))
-
-
-def hardware() -> dict[str, Any]:
-    """What the numbers were measured on."""
-    model = ""
-    if Path("/proc/cpuinfo").is_file():
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
-    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return {"processor": model or platform.processor(), "threads": torch.get_num_threads(), "memory": memory, "system": platform.system()}
-
-
-def versions() -> dict[str, str]:
-    found = {"python": platform.python_version()}
-    for package in PEERS:
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    return found
 
 
 def run_alone(case: str, name: str, optimum: dict[str, list[float]] | None = None, timeout: float = LONGEST_SECONDS) -> Result:
@@ -180,7 +156,7 @@ def main() -> None:
         sys.exit(f"{name} by {who} needs {missing.name}; install it with: pip install 'lkgp[bench]'")
     except InputError as error:
         sys.exit(str(error))
-    peak = growth.peak_memory()
+    peak = peak_memory()
     cells = {"cells": int(case.observed.size), "observed": int(case.observed.sum()), "truth": case.truth}
     print(json.dumps({**result, "peak memory": peak, "product": product, **cells}))
 

@@ -17,6 +17,9 @@ Factor: TypeAlias = Tensor | LinearOperator
 
 # Work arrays of structured products are kept near this many entries, so that they stay small beside the grid.
 WORK_ENTRIES = 2**22
+# Rows of products begin at multiples of this many numbers, where there are enough of them for the zeros between not to matter.
+ALIGNED_ROWS = 8
+ALIGNED_FROM = 400
 
 
 class ToeplitzFactor(LinearOperator):
@@ -110,6 +113,16 @@ def factor_dense(factor: Factor) -> Tensor:
     return factor if isinstance(factor, Tensor) else factor_rows(factor, torch.arange(factor.shape[-2], device=factor.device))
 
 
+def aligned_rows(factor: Factor) -> Factor:
+    """A dense factor (m_k, n_k) with rows of zeros up to a multiple of `ALIGNED_ROWS`; others as they are.
+
+    Matrix products are up to a quarter slower where the rows of their result begin anywhere in memory.
+    """
+    if not isinstance(factor, Tensor) or factor.shape[-2] < ALIGNED_FROM:
+        return factor
+    return torch.nn.functional.pad(factor, (0, 0, 0, -factor.shape[-2] % ALIGNED_ROWS))
+
+
 def kronecker_matmul(factors: tuple[Factor, ...], cells: Tensor) -> Tensor:
     """(K_1 (x) ... (x) K_d) X, one matrix product a factor for all columns at once.
 
@@ -129,14 +142,14 @@ def kronecker_matmul(factors: tuple[Factor, ...], cells: Tensor) -> Tensor:
 
 
 def kronecker_matmul_in_place(factors: tuple[Factor, ...], cells: Tensor, front: Tensor, back: Tensor) -> tuple[Tensor, Tensor]:
-    """`kronecker_matmul` for square factors, computed to and fro between two flat arrays, `cells` being in the first.
+    """`kronecker_matmul`, computed to and fro between two flat arrays, `cells` being in the first.
 
-    Returns the result (c, N), and the array that it is not in.
+    Returns the result (c, m_1 ... m_d), and the array that it is not in.
     """
     columns = cells.shape[1]
     for factor in factors:
         z = cells.view(factor.shape[-1], -1)
-        here = back[: z.numel()].view(z.shape[1], z.shape[0])
+        here = back[: z.shape[1] * factor.shape[-2]].view(z.shape[1], factor.shape[-2])
         cells = torch.mm(z.mT, factor.mT, out=here) if isinstance(factor, Tensor) else here.copy_(factor.matmul(z).mT)
         front, back = back, front
     return cells.view(columns, -1), back

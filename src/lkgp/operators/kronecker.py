@@ -1,16 +1,20 @@
 """The covariance of the observed cells, P (K_1 (x) ... (x) K_d) P^T + D, and its cross-covariance to other cells."""
 
 from dataclasses import dataclass
+from functools import cached_property
+from math import prod
 
 import torch
 from linear_operator.operators import LinearOperator
 from torch import Tensor
 
 from lkgp.grid import PartialGrid
-from lkgp.operators.factors import Factor, factor_diagonal, factor_rows, kronecker_matmul, kronecker_matmul_in_place
+from lkgp.operators.factors import Factor, aligned_rows, factor_diagonal, factor_rows, kronecker_matmul, kronecker_matmul_in_place
 
 # Products work on about this many cells at a time: enough for full speed, little beside the factors.
 CHUNK_CELLS = 2**22
+# But on up to this many columns, because reading and writing a single column of a matrix of rows takes as long as four.
+CHUNK_COLUMNS = 4
 
 
 class LatentKronecker(LinearOperator):
@@ -43,20 +47,36 @@ class LatentKronecker(LinearOperator):
 
         Fresh pages cost as much as the arithmetic on them, so all chunks and all factors share the same two arrays.
         """
-        index, num_cells, columns = self.grid.index, self.grid.num_cells, rhs.shape[1]
-        chunk = max(1, min(columns, CHUNK_CELLS // num_cells))
-        front, back = rhs.new_empty(num_cells * chunk), rhs.new_empty(num_cells * chunk)
+        factors, index = self._aligned
+        num_cells, columns = self.grid.num_cells, rhs.shape[1]
+        # A quarter of the columns at most, so that the two arrays are never more than half of the right-hand side.
+        chunk = max(1, min(CHUNK_COLUMNS, columns // 4), min(columns, CHUNK_CELLS // num_cells))
+        work = chunk * prod(max(factor.shape) for factor in factors)
+        front, back = rhs.new_empty(work), rhs.new_empty(work)
         result = rhs.new_empty(rhs.shape) if columns > 1 else rhs  # one column is returned where it was computed
         for start in range(0, columns, chunk):
             part = rhs[:, start : start + chunk]
             width = part.shape[1]
-            cells = front[: num_cells * width].view(num_cells, width).zero_().index_copy_(0, index, part)
-            cells, spare = kronecker_matmul_in_place(self.factors, cells, front, back)
-            values = torch.index_select(cells, 1, index, out=spare[: width * len(index)].view(width, len(index))).mT
+            cells = front[: num_cells * width].view(num_cells, width).zero_().index_copy_(0, self.grid.index, part)
+            cells, spare = kronecker_matmul_in_place(factors, cells, front, back)
+            values = spare[: width * len(index)].view(width, len(index))
+            for column, observed in zip(cells, values, strict=True):  # each on its own: a gather along a second axis is slower
+                torch.index_select(column, 0, index, out=observed)
             if columns == 1:
-                return values
-            result[:, start : start + chunk] = values
+                return values.mT
+            result[:, start : start + chunk] = values.mT
         return result
+
+    @cached_property
+    def _aligned(self) -> tuple[tuple[Factor, ...], Tensor]:
+        """The factors with aligned rows, and where the observed cells are in their product, (n,)."""
+        factors = tuple(aligned_rows(factor) for factor in self.factors)
+        if all(factor.shape[-2] == factor.shape[-1] for factor in factors):
+            return self.factors, self.grid.index
+        index = torch.zeros_like(self.grid.index)
+        for factor, axis in zip(factors, self.grid.axis_index, strict=True):
+            index.mul_(factor.shape[-2]).add_(axis)
+        return factors, index
 
     def rows(self, index: Tensor) -> Tensor:
         """Rows `index` (b,) of A, dense, (b, n)."""

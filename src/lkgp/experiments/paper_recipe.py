@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from gpytorch.kernels import Kernel
 from linear_operator.operators import DenseLinearOperator, KroneckerProductLinearOperator, MaskedLinearOperator
+from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor
 
 # Random vectors for the log-determinant, and the residual at which conjugate gradients stop, as a mean over all columns.
@@ -107,6 +108,24 @@ class PaperRecipe:
             covariance = self.model.likelihood(self.model(self.coords[0])).lazy_covariance_matrix
             covariance.solve(torch.randn(len(self.y), columns) * float(self.y.std()))
         return time.perf_counter() - began
+
+    @torch.no_grad()
+    def sample(self, num_samples: int) -> Tensor:
+        """Pathwise samples of the latent function at every cell, (num_samples, p q)."""
+        # Both kinds of model have the same prior, which is drawn by the Cholesky factors of its two factors.
+        factors = [kernel(x).to_dense() for kernel, x in zip(self.model.kernels, self.coords, strict=True)]
+        with paper_settings():
+            first, second = (psd_safe_cholesky(factor.double()).float() for factor in factors)
+        normals = torch.randn(num_samples, len(first), len(second))
+        prior = (first @ normals @ second.mT).flatten(1)
+        constant, noise = self.model.mean_module.constant, self.model.likelihood.noise
+        seen = constant + prior[:, self.observed] + noise.sqrt() * torch.randn(num_samples, len(self.y))
+        with paper_settings():
+            covariance = self.model.likelihood(self.model(self.coords[0])).lazy_covariance_matrix
+            weights = torch.zeros(num_samples, len(self.observed))
+            weights[:, self.observed] = covariance.solve((self.y - seen).mT.contiguous()).mT
+        moved = factors[0] @ weights.view(num_samples, len(first), len(second)) @ factors[1]
+        return constant + prior + moved.flatten(1)
 
     def iterations_of_step(self) -> int:
         """The iterations that a step takes here, found with one probe that stands for all: the others would take as many."""

@@ -1,0 +1,94 @@
+"""The figures of the experiments, as PNG."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+
+mpl.use("Agg")
+import matplotlib.pyplot as plt
+import numpy as np
+
+Record = dict[str, Any]
+COLOURS = ("#0b6e99", "#e0802b", "#5a8f3c", "#8f4e9e", "#c23b3b", "#777777", "#b59b00", "#3b3bc2")
+
+
+def synthetic(records: Sequence[Record], path: Path) -> None:
+    """Kernel time, product time and memory over the number of cells, with and without structure."""
+    figure, axes = plt.subplots(1, 3, figsize=(11, 3.4), layout="constrained")
+    panels = (("kernel_seconds", "kernel evaluation, s"), ("product_seconds", "product, s"), ("bytes", "memory, bytes"))
+    for axis, (name, title) in zip(axes, panels, strict=True):
+        for structured, label, colour in ((False, "without", COLOURS[1]), (True, "latent Kronecker", COLOURS[0])):
+            rows = sorted((r["side"] ** 2, r[name]) for r in records if r["structured"] == structured)
+            axis.loglog(*zip(*rows, strict=True), "o-", ms=3.5, label=label, color=colour)
+        axis.set(xlabel="cells n", title=title)
+        axis.grid(alpha=0.3)
+    axes[0].legend(frameon=False)
+    figure.savefig(path, dpi=150)
+    plt.close(figure)
+
+
+def over_ratios(records: Sequence[Record], methods: Sequence[str], path: Path, marks: dict[str, float] | None = None) -> None:
+    """Test RMSE, test NLL, time and memory over the share of missing cells; vertical `marks` by name."""
+    figure, axes = plt.subplots(1, 4, figsize=(13.5, 3.5), layout="constrained")
+    panels = (("test_rmse", "test RMSE"), ("test_nll", "test NLL"), ("seconds", "seconds"), ("peak_memory", "peak memory, GB"))
+    for axis, (name, title) in zip(axes, panels, strict=True):
+        for method, colour in zip(methods, COLOURS, strict=False):
+            found: dict[float, list[float]] = {}
+            for record in records:
+                if record["method"] == method and "failed" not in record:
+                    found.setdefault(record["missing"], []).append(record[name] / (1e9 if name == "peak_memory" else 1))
+            if found:
+                ratios = sorted(found)
+                axis.plot(ratios, [float(np.mean(found[r])) for r in ratios], "o-", ms=3.5, label=method, color=colour)
+        if name in ("seconds", "peak_memory"):
+            axis.set_yscale("log")
+        for label, place in (marks or {}).items():
+            if name in label:
+                axis.axvline(place, color="#888888", lw=1, ls=":")
+        axis.set(xlabel="share missing", title=title)
+        axis.grid(alpha=0.3)
+    handles, labels = axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False, fontsize=8)
+    figure.savefig(path, dpi=150)
+    plt.close(figure)
+
+
+def break_even(rows: Sequence[dict[str, float]], predicted: tuple[float, float], path: Path) -> None:
+    """Time of a product and memory of the matrices with and without structure, and where they are predicted to meet."""
+    figure, axes = plt.subplots(1, 2, figsize=(8, 3.4), layout="constrained")
+    for axis, unit, place in zip(axes, ("seconds", "bytes"), predicted, strict=True):
+        ratios = [row["missing"] for row in rows]
+        axis.semilogy(ratios, [row[f"without_{unit}"] for row in rows], "o-", ms=3.5, color=COLOURS[1], label="without structure")
+        axis.semilogy(ratios, [row[f"with_{unit}"] for row in rows], "o-", ms=3.5, color=COLOURS[0], label="latent Kronecker")
+        axis.axvline(place, color="#888888", lw=1, ls=":", label=f"predicted: {place:.2f}")
+        axis.set(xlabel="share missing", title={"seconds": "one product, seconds", "bytes": "matrices, bytes"}[unit])
+        axis.grid(alpha=0.3)
+        axis.legend(frameon=False, fontsize=8)
+    figure.savefig(path, dpi=150)
+    plt.close(figure)
+
+
+def continued_curves(shown: dict[str, dict[str, Any]], path: Path) -> None:
+    """Training runs that were cut, as each method continues them, with two standard deviations.
+
+    shown: of each method, truth, mean, std, each (curves, epochs), and cuts (curves,)
+    """
+    count = len(next(iter(shown.values()))["cuts"])
+    figure, axes = plt.subplots(count, len(shown), figsize=(2.6 * len(shown), 2.1 * count), layout="constrained", sharex=True, sharey="row")
+    for column, (method, found) in enumerate(shown.items()):
+        for row in range(count):
+            axis = axes[row, column]
+            truth, mean, std = (np.array(found[name][row]) for name in ("truth", "mean", "std"))
+            epochs, cut = np.arange(1, len(truth) + 1), found["cuts"][row]
+            axis.fill_between(epochs, mean - 2 * std, mean + 2 * std, color=COLOURS[0], alpha=0.2, lw=0)
+            axis.plot(epochs, mean, color=COLOURS[0], lw=1.4)
+            axis.plot(epochs[:cut], truth[:cut], "k.", ms=3)
+            axis.plot(epochs[cut:], truth[cut:], ".", color=COLOURS[4], ms=3)
+            if row == 0:
+                axis.set_title(method, fontsize=8)
+            if row == count - 1:
+                axis.set_xlabel("epoch")
+    figure.savefig(path, dpi=150)
+    plt.close(figure)

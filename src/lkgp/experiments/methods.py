@@ -1,0 +1,206 @@
+"""The methods that are compared, behind one interface: a problem in, mean and standard deviation of every cell out."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lkgp import LKGP, Spectral
+from lkgp.experiments import cagp
+from lkgp.experiments.imaginary import ImaginaryObservationsGP
+from lkgp.experiments.paper_recipe import PaperRecipe, PlainRecipe
+from lkgp.experiments.problems import FIRST_NOISE, Problem
+from lkgp.experiments.variational import SVGP, VNNGP
+from lkgp.model import LatentKroneckerGP
+from lkgp.readers import Observations, from_array
+
+SAMPLES = 64
+
+
+@dataclass(frozen=True, eq=False)
+class Prediction:
+    """mean, std: of an observation at every cell, (n_1, n_2); report: what the method says about itself"""
+
+    mean: np.ndarray
+    std: np.ndarray
+    report: dict[str, Any] = field(default_factory=dict)
+
+
+class Method(Protocol):
+    """Fits the observed cells of a problem and predicts all of them. `seed` is of everything random."""
+
+    def __call__(self, problem: Problem, seed: int) -> Prediction: ...
+
+
+@dataclass(frozen=True)
+class Latent:
+    """lkgp itself.
+
+    own: our own kernels and coordinates, and default noise; else the paper's kernels from where the paper starts
+    """
+
+    own: bool
+    solver: Any = "auto"
+
+    def __call__(self, problem: Problem, seed: int) -> Prediction:
+        if self.own:
+            coords = problem.own_coords if problem.own_coords is not None else problem.coords
+            gp = LKGP(problem.make_own_kernels(), solver=self.solver, standardize=False, seed=seed).fit(coords, problem.seen)
+        else:
+            gp = LKGP(problem.make_kernels(), noise=FIRST_NOISE, solver=self.solver, standardize=False, seed=seed)
+            gp.fit(problem.coords, problem.seen)
+        mean, std = gp.predict(observation_noise=True)
+        report = gp.report_.to_dict()
+        del report["history"]
+        return Prediction(mean, std, report)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """The paper's own recipe in GPyTorch: `steps` of Adam, then mean and variance of 64 pathwise samples."""
+
+    steps: int
+    latent: bool = True
+
+    def __call__(self, problem: Problem, seed: int) -> Prediction:
+        recipe = (PaperRecipe if self.latent else PlainRecipe)(problem.coords, problem.seen, problem.make_kernels(), seed)
+        losses = [recipe.step()[0] for _ in range(self.steps)]
+        samples = recipe.sample(SAMPLES)
+        std = (samples.var(dim=0) + recipe.model.likelihood.noise.item()).sqrt()
+        return Prediction(on_grid(problem, samples.mean(dim=0)), on_grid(problem, std), {"losses": losses})
+
+
+@dataclass(frozen=True)
+class InducingPoints:
+    """SVGP."""
+
+    inducing: int
+    epochs: int
+    rate: float
+    batch: int = 1000
+
+    def __call__(self, problem: Problem, seed: int) -> Prediction:
+        coords, observed, y = rows(problem)
+        inducing = min(self.inducing, len(y) - 1)
+        gp = SVGP(coords, observed, y, problem.make_kernels(), inducing=inducing, batch=self.batch, seed=seed)
+        bounds = gp.fit(self.epochs, self.rate)
+        mean, variance = gp.predict()
+        return Prediction(on_grid(problem, mean), on_grid(problem, variance.sqrt()), {"bounds": bounds, "inducing points": inducing})
+
+
+@dataclass(frozen=True)
+class Neighbours:
+    """VNNGP."""
+
+    neighbours: int
+    epochs: int
+    rate: float
+    batch: int = 1000
+    inducing: int = 500_000
+
+    def __call__(self, problem: Problem, seed: int) -> Prediction:
+        coords, observed, y = rows(problem)
+        settings: dict[str, Any] = {"neighbours": self.neighbours, "inducing": self.inducing, "batch": self.batch, "seed": seed}
+        gp = VNNGP(coords, observed, y, problem.make_kernels(), **settings)
+        bounds = gp.fit(self.epochs, self.rate)
+        mean, variance = gp.predict()
+        return Prediction(on_grid(problem, mean), on_grid(problem, variance.sqrt()), {"bounds": bounds})
+
+
+@dataclass(frozen=True)
+class ComputationAware:
+    """CaGP."""
+
+    actions: int
+    steps: int
+    rate: float
+
+    def __call__(self, problem: Problem, seed: int) -> Prediction:
+        data, coords = observations(problem)
+        model = LatentKroneckerGP(problem.make_kernels(), noise=FIRST_NOISE).double()
+        gp = cagp.ComputationAwareGP(model, data, self.actions)
+        bounds = cagp.fit(gp, self.steps, self.rate)
+        mean, variance = gp.predict(coords)
+        std = (variance + model.noise_variance().detach()).sqrt()
+        return Prediction(on_grid(problem, mean), on_grid(problem, std), {"bounds": bounds})
+
+
+@dataclass(frozen=True)
+class ImaginaryObservations:
+    """The older Kronecker method, which fills the holes with observations that tell nothing."""
+
+    steps: int
+    rate: float
+
+    def __call__(self, problem: Problem, seed: int) -> Prediction:
+        data, _ = observations(problem)
+        model = LatentKroneckerGP(problem.make_kernels(), noise=FIRST_NOISE).double()
+        gp = ImaginaryObservationsGP(model, data)
+        losses = gp.fit(self.steps, self.rate)
+        mean, variance = gp.predict(SAMPLES, torch.Generator().manual_seed(seed))
+        std = (variance + model.noise_variance().detach()).sqrt()
+        return Prediction(on_grid(problem, mean), on_grid(problem, std), {"losses": losses, "iterations": gp.iterations})
+
+
+def observations(problem: Problem) -> tuple[Observations, list[Tensor]]:
+    """The observed cells, and the coordinates, in float64."""
+    data = from_array(problem.coords, problem.seen)
+    return data, list(data.grid.coords)
+
+
+def rows(problem: Problem) -> tuple[list[Tensor], Tensor, Tensor]:
+    """Coordinates (n_k, d_k), flat indices (n,) and values (n,) of the observed cells, in float32 as in the paper."""
+    coords = [torch.as_tensor(x, dtype=torch.float32) for x in problem.coords]
+    observed = torch.as_tensor(problem.observed).flatten().nonzero().flatten()
+    return coords, observed, torch.as_tensor(problem.values, dtype=torch.float32).flatten()[observed]
+
+
+def on_grid(problem: Problem, cells: Tensor) -> np.ndarray:
+    """Values of all cells (N,) as (n_1, n_2)."""
+    return cells.detach().double().reshape(problem.values.shape).numpy()
+
+
+PAPER_STEPS = {"sarcos": 50, "lcbench": 100, "climate": 100}
+
+LKGP_OWN, LKGP_PAPER, RECIPE, ITERATIVE = "LKGP", "LKGP, the paper's kernels", "LKGP, the paper's recipe", "iterative GP without the grid"
+NAMES = (LKGP_OWN, LKGP_PAPER, RECIPE, ITERATIVE, "SVGP", "VNNGP", "CaGP", "imaginary observations")
+
+
+def paper_methods(experiment: str) -> dict[str, Method]:
+    """All methods with the paper's settings."""
+    climate = experiment == "climate"
+    steps = PAPER_STEPS[experiment]
+    return {
+        LKGP_OWN: Latent(own=True),
+        LKGP_PAPER: Latent(own=False),
+        RECIPE: Recipe(steps),
+        ITERATIVE: Recipe(steps, latent=False),
+        "SVGP": InducingPoints(10_000, 5, 0.001) if climate else InducingPoints(10_000, 30, 0.01),
+        "VNNGP": Neighbours(256, 50, 0.001) if climate else Neighbours(256, 1000, 0.01),
+        "CaGP": ComputationAware(256, 50, 0.1) if climate else ComputationAware(512, 1000, 0.1),
+        "imaginary observations": ImaginaryObservations(steps, 0.1),
+    }
+
+
+def small_methods(experiment: str) -> dict[str, Method]:
+    """All methods, with about a tenth of the paper's inducing points, neighbours, actions and steps.
+
+    The iterative exact GP without the grid is solved by our own engine here, because the paper's takes hours without a graphics card.
+    """
+    return {
+        LKGP_OWN: Latent(own=True),
+        LKGP_PAPER: Latent(own=False),
+        RECIPE: Recipe(20),
+        ITERATIVE: Latent(own=False, solver=Spectral(space="dense")),
+        # Fewer steps, and so longer ones: what is learned starts far from where it ends.
+        "SVGP": InducingPoints(1000, 60, 0.02),
+        "VNNGP": Neighbours(32, 50, 0.03),
+        "CaGP": ComputationAware(64, 200, 0.1),
+        "imaginary observations": ImaginaryObservations(30, 0.1),
+    }
+
+
+PRESETS: dict[str, Callable[[str], dict[str, Method]]] = {"small": small_methods, "paper": paper_methods}

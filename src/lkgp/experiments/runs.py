@@ -1,0 +1,184 @@
+"""Runs: what is asked, what came of it, and a file in which no finished result is ever lost.
+
+A run is done in a process of its own, so that its peak memory is known and a crash costs nothing else.
+"""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from lkgp import metrics
+from lkgp.errors import InputError
+from lkgp.experiments import problems
+from lkgp.experiments.machine import hardware, peak_memory, versions
+from lkgp.experiments.methods import PRESETS, Prediction
+
+LONGEST_SECONDS = 7200.0
+COVERED = (0.5, 0.8, 0.95)
+SHOWN_CURVES = 3
+
+Record = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Run:
+    """What identifies a result.
+
+    experiment: sarcos, lcbench or climate; dataset: of it; method: a name from `methods.NAMES`; seed: of the split and of the method
+    missing: the share of withheld cells, or of cut curves; size: rows of the grid, None for all; preset: small or paper
+    """
+
+    experiment: str
+    dataset: str
+    method: str
+    seed: int
+    missing: float
+    size: int | None
+    preset: str
+
+    def in_words(self) -> str:
+        rows = f", {self.size} rows" if self.size else ""
+        return f"{self.experiment} {self.dataset}{rows}, {self.missing:.0%} missing, seed {self.seed}: {self.method} ({self.preset})"
+
+
+def make_problem(run: Run) -> problems.Problem:
+    """The data of a run."""
+    if run.experiment == "lcbench":
+        return problems.learning_curves(run.dataset, run.size or 2000, run.seed)
+    if run.experiment == "sarcos":
+        return problems.sarcos(run.missing, run.seed, run.dataset, run.size)
+    if run.experiment == "climate":
+        name, _, every = run.dataset.partition("/")  # ERA5/3: every third place and hour
+        if name == "ERA5":
+            return problems.era5(run.missing, run.seed, int(every or 1))
+        if name in ("TG", "RR"):
+            return problems.nordic(name, run.missing, run.seed)
+    raise InputError(f"there is no data {run.dataset!r} for the experiment {run.experiment!r}.")
+
+
+def score(problem: problems.Problem, mean: np.ndarray, std: np.ndarray) -> dict[str, float]:
+    """RMSE, NLL, CRPS and coverage on the cells that were seen and on those that were withheld."""
+    found = {}
+    for part, chosen in (("train", problem.observed), ("test", ~problem.observed)):
+        y, m, s = (torch.as_tensor(np.asarray(a)[chosen], dtype=torch.float64) for a in (problem.values, mean, std))
+        found[f"{part}_rmse"] = metrics.rmse(y, m)
+        found[f"{part}_nll"] = metrics.nll(y, m, s)
+        found[f"{part}_crps"] = metrics.crps(y, m, s)
+        for level in COVERED:
+            found[f"{part}_in_{level:.0%}".replace("%", "")] = metrics.coverage(y, m, s, level)
+    return found
+
+
+def perform(run: Run) -> Record:
+    """Do a run in this process."""
+    problem = make_problem(run)
+    method = PRESETS[run.preset](run.experiment)[run.method]
+    began = time.perf_counter()
+    prediction = method(problem, run.seed)
+    seconds = time.perf_counter() - began
+    if not (np.isfinite(prediction.mean).all() and np.isfinite(prediction.std).all()):
+        raise InputError("the predictions are not finite.")
+    shown = {"shown": some_curves(problem, prediction)} if run.experiment == "lcbench" else {}
+    return {
+        **asdict(run),
+        **shown,
+        **score(problem, prediction.mean, prediction.std),
+        "seconds": seconds,
+        "peak_memory": peak_memory(),
+        "observed": int(problem.observed.sum()),
+        "cells": int(problem.observed.size),
+        "report": prediction.report,
+        "date": time.strftime("%Y-%m-%d"),
+        "versions": versions(),
+        "hardware": hardware(),
+    }
+
+
+def some_curves(problem: problems.Problem, prediction: Prediction) -> Record:
+    """The first few curves that were cut in the middle, for a picture."""
+    length = problem.observed.sum(axis=1)
+    middle = (length > problem.observed.shape[1] // 6) & (length < problem.observed.shape[1] // 2)
+    rows = np.flatnonzero(middle)[:SHOWN_CURVES]
+    arrays = {"truth": problem.values, "mean": prediction.mean, "std": prediction.std}
+    return {"cuts": length[rows].tolist(), **{name: np.round(array[rows], 5).tolist() for name, array in arrays.items()}}
+
+
+def perform_alone(run: Run, timeout: float = LONGEST_SECONDS) -> Record:
+    """The same in a process of its own; a failure is a record, too."""
+    command = [sys.executable, "-m", "lkgp.experiments.runs"]
+    failed = {**asdict(run), "date": time.strftime("%Y-%m-%d")}
+    try:
+        done = subprocess.run(command, input=json.dumps(asdict(run)), capture_output=True, text=True, timeout=timeout, check=False)
+    except subprocess.TimeoutExpired:
+        return {**failed, "failed": f"not done after {timeout:.0f} s"}
+    if done.returncode < 0:
+        return {**failed, "failed": f"killed by {signal.Signals(-done.returncode).name}; perhaps there was too little memory"}
+    if done.returncode:
+        return {**failed, "failed": (done.stderr.strip().splitlines() or ["it said nothing"])[-1]}
+    record: Record = json.loads(done.stdout.splitlines()[-1])
+    return record
+
+
+def read(path: Path) -> list[Record]:
+    """All results of a file of JSON lines; a last line that was cut off by a crash is left out."""
+    if not path.is_file():
+        return []
+    records = []
+    lines = path.read_text().splitlines()
+    for number, line in enumerate(lines, start=1):
+        try:
+            records.append(json.loads(line))
+        except json.JSONDecodeError:
+            if number < len(lines):
+                raise InputError(f"line {number} of {path} is not JSON; mend or remove it.") from None
+    return records
+
+
+def key(record: Record) -> tuple[Any, ...]:
+    return tuple(record[name] for name in Run.__dataclass_fields__)
+
+
+def run_all(runs: Iterable[Run], path: Path, tell: Callable[[str], None], timeout: float = LONGEST_SECONDS) -> None:
+    """Do what is not done yet, and append each result to `path` as soon as it is there. Failures are tried again next time."""
+    wanted = list(runs)
+    done = {key(record) for record in read(path) if "failed" not in record}
+    todo = [run for run in wanted if tuple(asdict(run).values()) not in done]
+    tell(f"{len(wanted)} runs, {len(wanted) - len(todo)} of them done before")
+    end_last_line(path)
+    for count, run in enumerate(todo, start=1):
+        record = perform_alone(run, timeout)
+        with path.open("a") as file:
+            file.write(json.dumps(record) + "\n")
+        tell(f"{count}/{len(todo)} {run.in_words()}: {outcome(record)}")
+
+
+def end_last_line(path: Path) -> None:
+    """Where a crash cut a line off, begin a new one."""
+    if path.is_file() and (text := path.read_text()) and not text.endswith("\n"):
+        path.write_text(text[: text.rfind("\n") + 1])
+
+
+def outcome(record: Record) -> str:
+    if "failed" in record:
+        return f"failed: {record['failed']}"
+    return f"test NLL {record['test_nll']:.3f}, RMSE {record['test_rmse']:.3f}, {record['seconds']:.1f} s"
+
+
+def main() -> None:
+    try:
+        print(json.dumps(perform(Run(**json.loads(sys.stdin.read())))))
+    except InputError as error:
+        sys.exit(str(error))
+
+
+if __name__ == "__main__":
+    main()
