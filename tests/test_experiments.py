@@ -5,8 +5,10 @@ import json
 import zipfile
 
 import numpy as np
+import pooch
 import pytest
 import torch
+import xarray
 from gpytorch.kernels import IndexKernel, RBFKernel, ScaleKernel
 from scipy.io import savemat
 from typer.testing import CliRunner
@@ -14,7 +16,7 @@ from typer.testing import CliRunner
 from cases import Case, name
 from lkgp import InputError
 from lkgp.cli import app
-from lkgp.experiments import cagp, datasets, methods, plans, problems, report, runs, synthetic, tables
+from lkgp.experiments import cagp, datasets, methods, plans, problems, records, report, runs, synthetic, tables
 from lkgp.experiments.imaginary import ImaginaryObservationsGP
 from lkgp.experiments.paper_recipe import PaperRecipe, PlainRecipe
 from lkgp.experiments.splits import cut_curves, split_generator, uniform_gaps
@@ -102,7 +104,6 @@ def test_both_parts_of_sarcos_are_read(tmp_path, monkeypatch):
 
 
 def test_nordic_files_are_read_a_day_a_file(tmp_path, monkeypatch):
-    xarray = pytest.importorskip("xarray")
     monkeypatch.setenv("LKGP_DATA", str(tmp_path))
     generator = np.random.default_rng(0)
     lat, lon = generator.uniform(55, 70, (4, 5)), generator.uniform(5, 30, (4, 5))
@@ -124,7 +125,6 @@ def test_nordic_files_are_read_a_day_a_file(tmp_path, monkeypatch):
 
 
 def test_any_netcdf_file_is_read_by_name(tmp_path):
-    xarray = pytest.importorskip("xarray")
     path = tmp_path / "fields.nc"
     xarray.Dataset({"a": (("t", "y", "x"), np.zeros((2, 3, 4))), "b": ("t", np.zeros(2))}).to_netcdf(path)
     assert datasets.netcdf(path).shape == (2, 3, 4)
@@ -139,7 +139,6 @@ def test_any_netcdf_file_is_read_by_name(tmp_path):
 
 
 def test_offline_and_damaged_downloads_are_said_clearly(tmp_path, monkeypatch):
-    pooch = pytest.importorskip("pooch")
     monkeypatch.setenv("LKGP_DATA", str(tmp_path))
 
     def offline(*_args, **_kwargs):
@@ -372,13 +371,13 @@ def test_runs_resume_and_nothing_is_lost(curves_folder, tmp_path, monkeypatch):
         file.write('{"experiment": "lcb')  # the machine went down
     runs.run_all(wanted, path, said.append)
     assert [run.method for run in done] == ["LKGP", "CaGP", "CaGP"]  # only what had failed
-    records = runs.read(path)
-    assert len(records) == 3
-    assert [r.get("failed") for r in report.latest(records)] == [None, None]
+    kept = records.read(path)
+    assert len(kept) == 3
+    assert [r.get("failed") for r in report.latest(kept)] == [None, None]
     assert "2 runs, 1 of them done before" in said
     path.write_text("nonsense\n" + path.read_text())
     with pytest.raises(InputError, match="line 1 of"):
-        runs.read(path)
+        records.read(path)
 
 
 def test_a_run_in_a_process_of_its_own_is_scored_or_says_why_not(curves_folder):
@@ -461,6 +460,9 @@ def test_one_command_runs_and_one_reports(curves_folder, tmp_path):
     for picture in ("experiment-curves.png", "experiment-synthetic.png"):
         assert picture in text
         assert (tmp_path / picture).stat().st_size > 10_000
+    empty = CliRunner().invoke(app, ["experiment", "report", "--results", str(tmp_path / "empty"), "--page", str(page)])
+    assert empty.exit_code == 2
+    assert "no results in" in empty.output
     wrong = CliRunner().invoke(app, ["experiment", "robots", "--results", str(results)])
     assert wrong.exit_code == 2
     assert "no experiment 'robots'" in wrong.output

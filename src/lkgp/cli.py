@@ -79,7 +79,7 @@ def run_benchmarks(
 @app.command("experiment")
 def run_experiment(
     name: Annotated[str, typer.Argument(help="synthetic, sarcos, lcbench, climate; or report, which writes the page.")],
-    preset: Annotated[str, typer.Option(help="small, for minutes on two cores; or paper.")] = "small",
+    preset: Annotated[str, typer.Option(help="small, for two cores; or paper, for days.")] = "small",
     method: Annotated[list[str] | None, typer.Option(help="Only this method; may be repeated.")] = None,
     dataset: Annotated[list[str] | None, typer.Option(help="Only this data; may be repeated.")] = None,
     missing: Annotated[list[float] | None, typer.Option(help="Only this share of missing cells; may be repeated.")] = None,

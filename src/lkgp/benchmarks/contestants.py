@@ -12,12 +12,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from lkgp import LKGP, Spectral, metrics
+from lkgp import LKGP, Spectral
 from lkgp.errors import InputError
+from lkgp.experiments.methods import SAMPLES
 from lkgp.experiments.paper_recipe import PaperRecipe, PlainRecipe
 from lkgp.experiments.problems import FIRST_NOISE, Problem
+from lkgp.experiments.runs import score
 
-SAMPLES = 64
 # Steps of the paper's optimiser: 50 for the robot arm, 100 for the others.
 PAPER_STEPS = {"SARCOS": 50}
 # Places along the path of a long fit.
@@ -32,9 +33,8 @@ Result = dict[str, Any]
 
 def scores(case: Problem, mean: np.ndarray, std: np.ndarray) -> Result:
     """Test NLL and RMSE on the withheld cells."""
-    hidden = ~case.observed
-    y, m, s = (torch.as_tensor(np.asarray(a)[hidden], dtype=torch.float64) for a in (case.values, mean, std))
-    return {"nll": float(metrics.nll(y, m, s)), "rmse": float(metrics.rmse(y, m))}
+    found = score(case, mean, std)
+    return {"nll": found["test_nll"], "rmse": found["test_rmse"]}
 
 
 def run_lkgp(case: Problem, solver: Any = "auto") -> Result:

@@ -1,6 +1,5 @@
 """How time and memory grow with the data: balanced grids, n cells from 1e4 to 1e8 for a product, to 1e7 for a fit."""
 
-import statistics
 import subprocess
 import sys
 import time
@@ -11,34 +10,19 @@ import numpy as np
 import torch
 from gpytorch.kernels import MaternKernel, ScaleKernel
 
-from lkgp import LKGP, PartialGrid
+from lkgp import LKGP
 from lkgp.experiments.machine import peak_memory
-from lkgp.operators import LatentKronecker
+from lkgp.experiments.synthetic import DIMENSIONS, median_seconds, operator_of
 
 PRODUCT_SIZES = (100, 316, 1000, 3162, 10000)
 FIT_SIZES = (100, 316, 1000, 3162)
-DIMENSIONS = 10
-
-
-def operator_of(shape: tuple[int, ...], dtype: torch.dtype = torch.float32, missing: float = 0.3) -> LatentKronecker:
-    """Random factors: what they hold does not matter to the time."""
-    generator = torch.Generator().manual_seed(0)
-    factors = [torch.randn(size, size, dtype=dtype, generator=generator) for size in shape]
-    grid = PartialGrid(tuple(torch.arange(size, dtype=dtype) for size in shape), torch.rand(shape, generator=generator) >= missing)
-    return LatentKronecker(*factors, torch.tensor(0.1, dtype=dtype), grid=grid)
 
 
 def product_seconds(shape: tuple[int, ...], repeats: int = 3) -> float:
     """The median time of one product of the latent Kronecker matrix, float32, with one vector."""
     operator = operator_of(shape)
     rhs = torch.randn(operator.grid.num_observed, 1)
-    times = []
-    with torch.no_grad():
-        for _ in range(repeats + 1):
-            began = time.perf_counter()
-            _ = operator @ rhs
-            times.append(time.perf_counter() - began)
-    return statistics.median(times[1:])
+    return median_seconds(lambda: operator @ rhs, repeats)
 
 
 def kernel_seconds(points: int) -> float:

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from lkgp.benchmarks.growth import operator_of
+from lkgp.experiments.synthetic import operator_of
 
 SHAPES = ((2000, 2000), (1617, 744), (200, 200, 100))
 COLUMNS = 16

@@ -2,9 +2,7 @@
 
 import json
 import math
-import signal
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -16,7 +14,7 @@ from lkgp.benchmarks import growth, products
 from lkgp.benchmarks.contestants import Result, contestant
 from lkgp.errors import InputError
 from lkgp.experiments import problems
-from lkgp.experiments.machine import hardware, peak_memory, versions
+from lkgp.experiments.machine import hardware, peak_memory, run_module, versions
 
 # A run that takes longer than this is given up, and said to be.
 LONGEST_SECONDS = 3600.0
@@ -74,18 +72,8 @@ def make_case(name: str) -> problems.Problem:
 
 def run_alone(case: str, name: str, optimum: dict[str, list[float]] | None = None, timeout: float = LONGEST_SECONDS) -> Result:
     """One contestant in a process of its own; its peak memory is that of the process."""
-    command = [sys.executable, "-m", "lkgp.benchmarks.suite", case, name]
     given = json.dumps(optimum) if optimum is not None and name in (PAPER, PLAIN, COUNTED) else ""
-    try:
-        done = subprocess.run(command, input=given, capture_output=True, text=True, timeout=timeout, check=False)
-    except subprocess.TimeoutExpired:
-        return {"failed": f"not done after {timeout:.0f} s"}
-    if done.returncode < 0:
-        return {"failed": f"killed by {signal.Signals(-done.returncode).name}; perhaps there was too little memory"}
-    if done.returncode:
-        return {"failed": (done.stderr.strip().splitlines() or ["it said nothing"])[-1]}
-    result: Result = json.loads(done.stdout.splitlines()[-1])
-    return result
+    return run_module("lkgp.benchmarks.suite", [case, name], given, timeout)
 
 
 def bouts_of(name: str) -> list[Bout]:

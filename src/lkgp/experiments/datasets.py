@@ -18,7 +18,6 @@ CONFIGURATION = ("batch_size", "learning_rate", "momentum", "weight_decay", "num
 LOSS = "Train/val_cross_entropy"
 # The commit that holds the learning curves, one file a set; a commit names the content of its files.
 CURVES = "https://raw.githubusercontent.com/jandylin/Latent-Kronecker-GPs/a9640af5e14610c9308508487b7270905967c0bb/data/LCBench/"
-ALL_CURVES = ("https://figshare.com/ndownloader/files/21188598", "md5:26c8493006358a15ce12041c0bfc12a2", "data_2k_lw.zip")
 ROBOT = "http://www.gaussianprocess.org/gpml/data/"
 WEATHER = ("https://github.com/pydata/xarray-data/raw/master/era5-2mt-2019-03-uk.grib", "era5-2mt-2019-03-uk.grib")
 NORDIC_PAGE = "https://cds.climate.copernicus.eu/datasets/insitu-gridded-observations-nordic"
@@ -76,7 +75,7 @@ def checksums() -> dict[str, str]:
 def lcbench(name: str) -> tuple[np.ndarray, np.ndarray]:
     """One set of LCBench: configurations (2000, 7), in the order of `CONFIGURATION`, and validation losses (2000, 52).
 
-    Read from lcbench/NAME.npz or data_2k_lw.json or data_2k_lw.zip, whichever is there.
+    Read from lcbench/NAME.npz or data_2k_lw.json or data_2k_lw.zip, whichever is there; else NAME.npz is downloaded.
     """
     if name not in LCBENCH_SETS:
         raise InputError(f"LCBench has no set {name!r}; it has {', '.join(LCBENCH_SETS)}.")

@@ -29,8 +29,8 @@ def synthetic(records: Sequence[Record], path: Path) -> None:
     plt.close(figure)
 
 
-def over_ratios(records: Sequence[Record], methods: Sequence[str], path: Path, marks: dict[str, float] | None = None) -> None:
-    """Test RMSE, test NLL, time and memory over the share of missing cells; vertical `marks` by name."""
+def over_ratios(records: Sequence[Record], methods: Sequence[str], path: Path, marks: dict[str, float]) -> None:
+    """Test RMSE, test NLL, time and memory over the share of missing cells; a vertical mark in some of them."""
     figure, axes = plt.subplots(1, 4, figsize=(13.5, 3.5), layout="constrained")
     panels = (("test_rmse", "test RMSE"), ("test_nll", "test NLL"), ("seconds", "seconds"), ("peak_memory", "peak memory, GB"))
     for axis, (name, title) in zip(axes, panels, strict=True):
@@ -44,9 +44,8 @@ def over_ratios(records: Sequence[Record], methods: Sequence[str], path: Path, m
                 axis.plot(ratios, [float(np.mean(found[r])) for r in ratios], "o-", ms=3.5, label=method, color=colour)
         if name in ("seconds", "peak_memory"):
             axis.set_yscale("log")
-        for label, place in (marks or {}).items():
-            if name in label:
-                axis.axvline(place, color="#888888", lw=1, ls=":")
+        if name in marks:
+            axis.axvline(marks[name], color="#888888", lw=1, ls=":")
         axis.set(xlabel="share missing", title=title)
         axis.grid(alpha=0.3)
     handles, labels = axes[0].get_legend_handles_labels()

@@ -14,6 +14,7 @@ so its hyperparameters are not those of the exact model. The cost grows with N a
 """
 
 import math
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -21,16 +22,28 @@ from torch import Tensor
 from lkgp.model import LatentKroneckerGP
 from lkgp.operators.factors import kronecker_matmul
 from lkgp.readers import Observations
+from lkgp.solvers import ConjugateGradients
 
 # The noise variance of a real cell over that of an imagined one.
 IMAGINED = 1e-6
+
+
+@dataclass(frozen=True, eq=False)
+class ScaledKronecker:
+    """D^-1/2 K D^-1/2 + I over all cells. factors: of K; roots: D^-1/2 of every cell, (N, 1)"""
+
+    factors: tuple[Tensor, ...]
+    roots: Tensor
+
+    def __matmul__(self, rhs: Tensor) -> Tensor:
+        return self.roots * kronecker_matmul(self.factors, self.roots * rhs).mT + rhs
 
 
 class ImaginaryObservationsGP:
     """model: kernels, mean and noise, which are learned; data: the observed cells; rtol, max_iterations: of conjugate gradients"""
 
     def __init__(self, model: LatentKroneckerGP, data: Observations, rtol: float = 0.01, max_iterations: int = 1000) -> None:
-        self.model, self.data, self.rtol, self.max_iterations = model, data, rtol, max_iterations
+        self.model, self.data, self.solver = model, data, ConjugateGradients(rtol, max_iterations)
         self.iterations = 0
 
     def factors(self) -> list[Tensor]:
@@ -46,22 +59,10 @@ class ImaginaryObservationsGP:
     @torch.no_grad()
     def solve(self, rhs: Tensor) -> Tensor:
         """(K + D)^-1 of (N, c), by conjugate gradients on D^-1/2 K D^-1/2 + I."""
-        factors, roots = tuple(self.factors()), self.precision_roots()
-        b = roots * rhs
-        x, r = torch.zeros_like(b), b.clone()
-        p, inner = r.clone(), r.square().sum(dim=0)
-        goal = self.rtol * b.norm(dim=0)
-        for _ in range(self.max_iterations):
-            q = roots * kronecker_matmul(factors, roots * p).mT + p
-            step = inner / (p * q).sum(dim=0).clamp(min=torch.finfo(p.dtype).tiny)
-            x += step * p
-            r -= step * q
-            self.iterations += 1
-            if bool((r.norm(dim=0) <= goal).all()):
-                break
-            before, inner = inner, r.square().sum(dim=0)
-            p = r + inner / before.clamp(min=torch.finfo(p.dtype).tiny) * p
-        return roots * x
+        roots = self.precision_roots()
+        solution = self.solver.solve(ScaledKronecker(tuple(self.factors()), roots), roots * rhs)
+        self.iterations += solution.iterations
+        return roots * solution.values
 
     def targets(self) -> Tensor:
         """y - m with zeros for the imagined, (N, 1)."""

@@ -1,8 +1,12 @@
-"""What results were measured on."""
+"""Processes whose memory and failures are known, and what results were measured on."""
 
+import json
 import os
 import platform
 import resource
+import signal
+import subprocess
+import sys
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -10,6 +14,24 @@ from typing import Any
 import torch
 
 PACKAGES = ("lkgp", "torch", "gpytorch", "linear_operator", "botorch", "scikit-learn", "numpy", "scipy")
+
+
+def run_module(module: str, arguments: list[str], given: str, timeout: float) -> dict[str, Any]:
+    """A module in a process of its own; what it prints last is JSON. A failure is a result, too: {"failed": why}.
+
+    given: what it reads from standard input
+    """
+    command = [sys.executable, "-m", module, *arguments]
+    try:
+        done = subprocess.run(command, input=given, capture_output=True, text=True, timeout=timeout, check=False)
+    except subprocess.TimeoutExpired:
+        return {"failed": f"not done after {timeout:.0f} s"}
+    if done.returncode < 0:
+        return {"failed": f"killed by {signal.Signals(-done.returncode).name}; perhaps there was too little memory"}
+    if done.returncode:
+        return {"failed": (done.stderr.strip().splitlines() or ["it said nothing"])[-1]}
+    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return result
 
 
 def peak_memory() -> float:

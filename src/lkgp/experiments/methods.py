@@ -13,7 +13,7 @@ from lkgp.experiments import cagp
 from lkgp.experiments.imaginary import ImaginaryObservationsGP
 from lkgp.experiments.paper_recipe import PaperRecipe, PlainRecipe
 from lkgp.experiments.problems import FIRST_NOISE, Problem
-from lkgp.experiments.variational import SVGP, VNNGP
+from lkgp.experiments.variational import SVGP, VNNGP, RowGP
 from lkgp.model import LatentKroneckerGP
 from lkgp.readers import Observations, from_array
 
@@ -84,11 +84,8 @@ class InducingPoints:
 
     def __call__(self, problem: Problem, seed: int) -> Prediction:
         coords, observed, y = rows(problem)
-        inducing = min(self.inducing, len(y) - 1)
-        gp = SVGP(coords, observed, y, problem.make_kernels(), inducing=inducing, batch=self.batch, seed=seed)
-        bounds = gp.fit(self.epochs, self.rate)
-        mean, variance = gp.predict()
-        return Prediction(on_grid(problem, mean), on_grid(problem, variance.sqrt()), {"bounds": bounds, "inducing points": inducing})
+        gp = SVGP(coords, observed, y, problem.make_kernels(), inducing=self.inducing, batch=self.batch, seed=seed)
+        return from_rows(problem, gp, self.epochs, self.rate)
 
 
 @dataclass(frozen=True)
@@ -104,10 +101,7 @@ class Neighbours:
     def __call__(self, problem: Problem, seed: int) -> Prediction:
         coords, observed, y = rows(problem)
         settings: dict[str, Any] = {"neighbours": self.neighbours, "inducing": self.inducing, "batch": self.batch, "seed": seed}
-        gp = VNNGP(coords, observed, y, problem.make_kernels(), **settings)
-        bounds = gp.fit(self.epochs, self.rate)
-        mean, variance = gp.predict()
-        return Prediction(on_grid(problem, mean), on_grid(problem, variance.sqrt()), {"bounds": bounds})
+        return from_rows(problem, VNNGP(coords, observed, y, problem.make_kernels(), **settings), self.epochs, self.rate)
 
 
 @dataclass(frozen=True)
@@ -156,6 +150,13 @@ def rows(problem: Problem) -> tuple[list[Tensor], Tensor, Tensor]:
     coords = [torch.as_tensor(x, dtype=torch.float32) for x in problem.coords]
     observed = torch.as_tensor(problem.observed).flatten().nonzero().flatten()
     return coords, observed, torch.as_tensor(problem.values, dtype=torch.float32).flatten()[observed]
+
+
+def from_rows(problem: Problem, gp: RowGP, epochs: int, rate: float) -> Prediction:
+    """Fit a model of rows, and predict."""
+    bounds = gp.fit(epochs, rate)
+    mean, variance = gp.predict()
+    return Prediction(on_grid(problem, mean), on_grid(problem, variance.sqrt()), {"bounds": bounds})
 
 
 def on_grid(problem: Problem, cells: Tensor) -> np.ndarray:

@@ -1,6 +1,5 @@
 """The page about the experiments: tables and figures, written from the results alone."""
 
-import json
 from collections.abc import Sequence
 from itertools import pairwise
 from math import log, sqrt
@@ -8,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from lkgp.costs import break_even
+from lkgp.errors import InputError
 from lkgp.experiments import figures, tables
 from lkgp.experiments.datasets import LCBENCH_SETS
 from lkgp.experiments.methods import ITERATIVE, LKGP_OWN, LKGP_PAPER, NAMES
-from lkgp.experiments.runs import Record, key, read
+from lkgp.experiments.records import Record, read
+from lkgp.experiments.runs import key
 from lkgp.experiments.tables import paper_name
 
 # The methods of the paper's tables, for ranks among them alone.
@@ -46,6 +47,8 @@ def measured_on(records: Sequence[Record]) -> str:
 
 def write(results: Path, page: Path) -> None:
     """Write the page, and its figures beside it."""
+    if not any(results.glob("*.jsonl")):
+        raise InputError(f"there are no results in {results}; run an experiment first, such as: lkgp experiment lcbench.")
     lines = [
         "# The paper's experiments",
         "",
@@ -64,10 +67,9 @@ def write(results: Path, page: Path) -> None:
 
 
 def _synthetic(results: Path, page: Path) -> list[str]:
-    path = results / "synthetic.jsonl"
-    if not path.is_file():
+    records = read(results / "synthetic.jsonl")
+    if not records:
         return []
-    records = [json.loads(line) for line in path.read_text().splitlines()]
     picture = page.with_name("experiment-synthetic.png")
     figures.synthetic(records, picture)
     largest = {way: max((r["side"] ** 2 for r in records if r["structured"] == way), default=0) for way in (True, False)}
@@ -152,10 +154,9 @@ def crossing(rows: Sequence[dict[str, float]], unit: str) -> float | None:
 
 
 def _break_even(results: Path, page: Path) -> list[str]:
-    path = results / "break_even.jsonl"
-    if not path.is_file():
+    rows = sorted(read(results / "break_even.jsonl"), key=lambda row: (row["states"], row["missing"]))
+    if not rows:
         return []
-    rows = sorted((json.loads(line) for line in path.read_text().splitlines()), key=lambda row: (row["states"], row["missing"]))
     lines = [
         "### Break-even points",
         "",
@@ -271,7 +272,7 @@ def _climate(results: Path, page: Path) -> list[str]:
     for dataset, preset in dict.fromkeys((r["dataset"], r["preset"]) for r in records):
         chosen = [r for r in records if (r["dataset"], r["preset"]) == (dataset, preset)]
         picture = page.with_name(f"experiment-climate-{dataset.replace('/', '-')}-{preset}.png")
-        figures.over_ratios(chosen, NAMES, picture)
+        figures.over_ratios(chosen, NAMES, picture, {})
         ratios = sorted({r["missing"] for r in chosen})
         cells = next((r["cells"] for r in chosen if "cells" in r), 0)
         lines += [

@@ -4,8 +4,6 @@ A run is done in a process of its own, so that its peak memory is known and a cr
 """
 
 import json
-import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable
@@ -19,14 +17,13 @@ import torch
 from lkgp import metrics
 from lkgp.errors import InputError
 from lkgp.experiments import problems
-from lkgp.experiments.machine import hardware, peak_memory, versions
+from lkgp.experiments.machine import hardware, peak_memory, run_module, versions
 from lkgp.experiments.methods import PRESETS, Prediction
+from lkgp.experiments.records import Record, append, read
 
 LONGEST_SECONDS = 7200.0
 COVERED = (0.5, 0.8, 0.95)
 SHOWN_CURVES = 3
-
-Record = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -114,33 +111,8 @@ def some_curves(problem: problems.Problem, prediction: Prediction) -> Record:
 
 def perform_alone(run: Run, timeout: float = LONGEST_SECONDS) -> Record:
     """The same in a process of its own; a failure is a record, too."""
-    command = [sys.executable, "-m", "lkgp.experiments.runs"]
-    failed = {**asdict(run), "date": time.strftime("%Y-%m-%d")}
-    try:
-        done = subprocess.run(command, input=json.dumps(asdict(run)), capture_output=True, text=True, timeout=timeout, check=False)
-    except subprocess.TimeoutExpired:
-        return {**failed, "failed": f"not done after {timeout:.0f} s"}
-    if done.returncode < 0:
-        return {**failed, "failed": f"killed by {signal.Signals(-done.returncode).name}; perhaps there was too little memory"}
-    if done.returncode:
-        return {**failed, "failed": (done.stderr.strip().splitlines() or ["it said nothing"])[-1]}
-    record: Record = json.loads(done.stdout.splitlines()[-1])
-    return record
-
-
-def read(path: Path) -> list[Record]:
-    """All results of a file of JSON lines; a last line that was cut off by a crash is left out."""
-    if not path.is_file():
-        return []
-    records = []
-    lines = path.read_text().splitlines()
-    for number, line in enumerate(lines, start=1):
-        try:
-            records.append(json.loads(line))
-        except json.JSONDecodeError:
-            if number < len(lines):
-                raise InputError(f"line {number} of {path} is not JSON; mend or remove it.") from None
-    return records
+    found = run_module("lkgp.experiments.runs", [], json.dumps(asdict(run)), timeout)
+    return found if "failed" not in found else {**asdict(run), "date": time.strftime("%Y-%m-%d"), **found}
 
 
 def key(record: Record) -> tuple[Any, ...]:
@@ -153,18 +125,10 @@ def run_all(runs: Iterable[Run], path: Path, tell: Callable[[str], None], timeou
     done = {key(record) for record in read(path) if "failed" not in record}
     todo = [run for run in wanted if tuple(asdict(run).values()) not in done]
     tell(f"{len(wanted)} runs, {len(wanted) - len(todo)} of them done before")
-    end_last_line(path)
     for count, run in enumerate(todo, start=1):
         record = perform_alone(run, timeout)
-        with path.open("a") as file:
-            file.write(json.dumps(record) + "\n")
+        append(path, record)
         tell(f"{count}/{len(todo)} {run.in_words()}: {outcome(record)}")
-
-
-def end_last_line(path: Path) -> None:
-    """Where a crash cut a line off, begin a new one."""
-    if path.is_file() and (text := path.read_text()) and not text.endswith("\n"):
-        path.write_text(text[: text.rfind("\n") + 1])
 
 
 def outcome(record: Record) -> str:

@@ -18,6 +18,7 @@ from gpytorch.kernels import RBFKernel
 
 from lkgp import PartialGrid
 from lkgp.experiments.machine import hardware, peak_memory, versions
+from lkgp.experiments.records import append, read
 from lkgp.operators import LatentKronecker
 
 DIMENSIONS = 10
@@ -37,6 +38,14 @@ def median_seconds(function: Callable[[], object], repeats: int = REPEATS) -> fl
             function()
             times.append(time.perf_counter() - began)
     return statistics.median(times[1:])
+
+
+def operator_of(shape: tuple[int, ...], dtype: torch.dtype = torch.float32, missing: float = 0.3) -> LatentKronecker:
+    """Random factors: what they hold does not matter to the time."""
+    generator = torch.Generator().manual_seed(0)
+    factors = [torch.randn(size, size, dtype=dtype, generator=generator) for size in shape]
+    grid = PartialGrid(tuple(torch.arange(size, dtype=dtype) for size in shape), torch.rand(shape, generator=generator) >= missing)
+    return LatentKronecker(*factors, torch.tensor(0.1, dtype=dtype), grid=grid)
 
 
 def measure_one(side: int, structured: bool) -> dict[str, float]:
@@ -72,14 +81,9 @@ def measure_one(side: int, structured: bool) -> dict[str, float]:
 
 def break_even_one(shape: tuple[int, int], missing: float) -> dict[str, float]:
     """Seconds of a product and bytes of the matrices, with and without structure, on the same incomplete grid."""
-    generator = torch.Generator().manual_seed(0)
-    factors = [torch.randn(size, size, generator=generator) for size in shape]
-    observed = torch.rand(shape, generator=generator) >= missing
-    grid = PartialGrid(tuple(torch.arange(float(size)) for size in shape), observed)
-    operator = LatentKronecker(*factors, torch.tensor(0.1), grid=grid)
-    n = grid.num_observed
-    rhs = torch.randn(n, 16, generator=generator)
-    dense = torch.randn(n, n, generator=generator)
+    operator = operator_of(shape, missing=missing)
+    n = operator.grid.num_observed
+    rhs, dense = torch.randn(n, 16), torch.randn(n, n)
     return {
         "observed": n,
         "cells": prod(shape),
@@ -92,8 +96,7 @@ def break_even_one(shape: tuple[int, int], missing: float) -> dict[str, float]:
 
 def measure(path: Path, tell: Callable[[str], None], sides: tuple[int, ...] = SIDES) -> None:
     """Measure what is not in `path` yet, each size in a process of its own; one JSON line each."""
-    done = [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
-    known = {(record["side"], record["structured"]) for record in done}
+    known = {(record["side"], record["structured"]) for record in read(path)}
     for side in sides:
         for structured in (True, False):
             if (side, structured) in known or (not structured and side**4 > LARGEST_MATRIX):
@@ -102,8 +105,7 @@ def measure(path: Path, tell: Callable[[str], None], sides: tuple[int, ...] = SI
             found = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()[-1])
             record: dict[str, Any] = {"experiment": "synthetic", "side": side, "structured": structured, **found}
             record.update(date=time.strftime("%Y-%m-%d"), versions=versions(), hardware=hardware())
-            with path.open("a") as file:
-                file.write(json.dumps(record) + "\n")
+            append(path, record)
             way = "with" if structured else "without"
             seconds = f"kernels {found['kernel_seconds']:.3g} s, product {found['product_seconds']:.3g} s"
             tell(f"{side} x {side} {way} structure: {seconds}, {found['bytes'] / 1e6:.0f} MB")
@@ -111,15 +113,13 @@ def measure(path: Path, tell: Callable[[str], None], sides: tuple[int, ...] = SI
 
 def measure_break_even(path: Path, tell: Callable[[str], None], states: tuple[int, ...] = (1000, 4449), joints: int = 7) -> None:
     """Products over a grid of states x joints at every share of missing cells, where they are not in `path` yet."""
-    done = [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
-    known = {(record["states"], record["missing"]) for record in done}
+    known = {(record["states"], record["missing"]) for record in read(path)}
     for size in states:
         for missing in BREAK_EVEN_RATIOS:
             if (size, missing) in known:
                 continue
             record = {"states": size, "missing": missing, **break_even_one((size, joints), missing)}
-            with path.open("a") as file:
-                file.write(json.dumps(record) + "\n")
+            append(path, record)
             with_structure, without = record["with_seconds"], record["without_seconds"]
             tell(f"{size} x {joints}, {missing:.0%} missing: product {with_structure:.3g} s with structure, {without:.3g} s without")
 

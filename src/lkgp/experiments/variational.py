@@ -151,7 +151,7 @@ class VNNGP(RowGP):
         kernel = product_kernel(kernels, coords).to(y.dtype)
         with quiet():
             self.model = ApproximateModel("neighbours", points, kernel, False, min(neighbours, len(points) - 1), batch).to(y.dtype)
-        # The values at the inducing points begin at the data; from GPyTorch's zeros they take hundreds of epochs to leave "all is noise".
+        # The values at the inducing points begin at the data; from GPyTorch's zeros they are slow to leave "all is noise".
         strategy = self.model.variational_strategy
         strategy._variational_distribution.variational_mean.data.copy_(self.y[: len(points)])
         strategy._variational_distribution._variational_stddev.data.fill_(0.1)

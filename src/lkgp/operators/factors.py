@@ -118,9 +118,10 @@ def aligned_rows(factor: Factor) -> Factor:
 
     Matrix products are up to a quarter slower where the rows of their result begin anywhere in memory.
     """
-    if not isinstance(factor, Tensor) or factor.shape[-2] < ALIGNED_FROM:
+    missing = -factor.shape[-2] % ALIGNED_ROWS
+    if not isinstance(factor, Tensor) or factor.shape[-2] < ALIGNED_FROM or missing == 0:
         return factor
-    return torch.nn.functional.pad(factor, (0, 0, 0, -factor.shape[-2] % ALIGNED_ROWS))
+    return torch.nn.functional.pad(factor, (0, 0, 0, missing))
 
 
 def kronecker_matmul(factors: tuple[Factor, ...], cells: Tensor) -> Tensor:

@@ -49,7 +49,7 @@ class LatentKronecker(LinearOperator):
         """
         factors, index = self._aligned
         num_cells, columns = self.grid.num_cells, rhs.shape[1]
-        # A quarter of the columns at most, so that the two arrays are never more than half of the right-hand side.
+        # On large grids a quarter of the columns at most, so that the two arrays are about half of what all cells would take.
         chunk = max(1, min(CHUNK_COLUMNS, columns // 4), min(columns, CHUNK_CELLS // num_cells))
         work = chunk * prod(max(factor.shape) for factor in factors)
         front, back = rhs.new_empty(work), rhs.new_empty(work)
