@@ -1,6 +1,6 @@
 """How time and memory grow with the data: balanced grids, n cells from 1e4 to 1e8 for a product, to 1e7 for a fit."""
 
-import subprocess
+import json
 import sys
 import time
 from collections.abc import Callable
@@ -11,11 +11,12 @@ import torch
 from gpytorch.kernels import MaternKernel, ScaleKernel
 
 from lkgp import LKGP
-from lkgp.experiments.machine import peak_memory
+from lkgp.experiments.machine import peak_memory, run_module
 from lkgp.experiments.synthetic import DIMENSIONS, median_seconds, operator_of
 
 PRODUCT_SIZES = (100, 316, 1000, 3162, 10000)
 FIT_SIZES = (100, 316, 1000, 3162)
+LONGEST_SECONDS = 3600.0
 
 
 def product_seconds(shape: tuple[int, ...], repeats: int = 3) -> float:
@@ -47,15 +48,16 @@ def fit_seconds(size: int) -> float:
 
 
 def measure(tell: Callable[[str], None]) -> dict[str, Any]:
-    """Every size in a process of its own, so that its peak memory is known."""
+    """Every size in a process of its own, so that its peak memory is known; those that fail are told and left out."""
     rows: dict[str, list[dict[str, float]]] = {"product": [], "fit": []}
     for kind, sizes in (("product", PRODUCT_SIZES), ("fit", FIT_SIZES)):
         for size in sizes:
-            command = [sys.executable, "-m", "lkgp.benchmarks.growth", kind, str(size)]
-            done = subprocess.run(command, capture_output=True, text=True, check=True)
-            seconds, kernel, peak = (float(word) for word in done.stdout.split()[-3:])
-            rows[kind].append({"cells": size**2, "seconds": seconds, "kernel": kernel, "peak memory": peak})
-            tell(f"growth: {kind}, {size} x {size}: {seconds:.4g} s, {peak / 1e9:.2f} GB")
+            row = run_module("lkgp.benchmarks.growth", [kind, str(size)], "", LONGEST_SECONDS)
+            if "failed" in row:
+                tell(f"growth: {kind}, {size} x {size}: {row['failed']}")
+                continue
+            rows[kind].append(row)
+            tell(f"growth: {kind}, {size} x {size}: {row['seconds']:.4g} s, {row['peak memory'] / 1e9:.2f} GB")
     exponents = {kind: exponent([r["cells"] for r in found[1:]], [r["seconds"] for r in found[1:]]) for kind, found in rows.items()}
     return {"rows": rows, "exponents": exponents, "predicted": 1.5}
 
@@ -69,7 +71,7 @@ def main() -> None:
     kind, size = sys.argv[1], int(sys.argv[2])
     kernel = kernel_seconds(size) if kind == "product" else 0.0
     seconds = product_seconds((size, size)) if kind == "product" else fit_seconds(size)
-    print(seconds, kernel, peak_memory())
+    print(json.dumps({"cells": size**2, "seconds": seconds, "kernel": kernel, "peak memory": peak_memory()}))
 
 
 if __name__ == "__main__":
