@@ -1,11 +1,13 @@
 """The search for hyperparameters: its curvature, its steps, and the smaller data it begins on."""
 
 import math
+import sys
 from dataclasses import dataclass
 
 import numpy as np
 import pytest
 import torch
+from gpytorch.kernels import MaternKernel, ScaleKernel
 from gpytorch.priors import GammaPrior
 
 import lkgp.coarse
@@ -13,7 +15,8 @@ from cases import CASES, SOME, Case, name
 from lkgp import BFGS, Direct, InputError, from_array
 from lkgp.coarse import clustered, coarse_levels, thin
 from lkgp.information import average_information
-from lkgp.methods import factorise
+from lkgp.methods import factorise, plan
+from lkgp.objective import Objective
 from lkgp.quasi_newton import maximise, step_within, updated
 
 
@@ -194,3 +197,45 @@ def test_clusters_have_the_extremes_and_neighbours():
     assert int(values.argmax()) in chosen
     assert int(values.argmin()) in chosen
     assert int((chosen[1:] - chosen[:-1] == 1).sum()) >= 20
+
+
+@pytest.fixture
+def waves():
+    """A smooth function on 150 x 90 cells with noise of variance 0.04, a third of them missing."""
+    rng = np.random.default_rng(0)
+    a, b = np.sort(rng.uniform(0, 1, 150)), np.sort(rng.uniform(0, 1, 90))
+    values = np.sin(7 * a)[:, None] * np.cos(6 * b) + 0.2 * rng.standard_normal((150, 90))
+    values[rng.random(values.shape) < 0.33] = np.nan
+    return from_array([a, b], values)
+
+
+def smooth_model(noise=0.05):
+    return lkgp.LatentKroneckerGP([ScaleKernel(MaternKernel(nu=2.5)), MaternKernel(nu=2.5)], noise=noise).double()
+
+
+def test_a_search_may_end_on_a_part_of_the_data(waves, monkeypatch):
+    """Where that is asked for, and the part is large enough; the result is near that of all data, and says what it was."""
+    monkeypatch.setattr(lkgp.coarse, "COARSE_OBSERVATIONS", 500)
+    largest = [subset.grid.num_observed for subset in coarse_levels(waves, seed=0)][-1]
+    part = lkgp.fit(smooth_model(), waves, optimizer=BFGS(enough=200))
+    whole = lkgp.fit(smooth_model(), waves, optimizer=BFGS(enough=10**6))
+    assert part.reason.endswith(f"on {largest} of the observations")
+    assert part.converged
+    assert "of the observations" not in whole.reason
+    assert part.model.noise_variance().item() == pytest.approx(0.04, rel=0.15)
+    assert whole.model.noise_variance().item() == pytest.approx(0.04, rel=0.05)
+
+
+def test_a_start_that_is_far_too_sure_gets_more_noise_first(waves):
+    fitting = sys.modules["lkgp.fit"]
+    model = smooth_model(noise=1e-5)
+    chosen = plan(model, waves, "auto", fitting=True)
+    objective = Objective(model, waves, chosen, 0, None)
+    before = objective.parameters.get()
+    here = fitting._with_enough_noise(objective, False)
+    after = objective.parameters.get()
+    assert 0.04 / 8 < model.noise_variance().item() < 0.04 * 8
+    assert (before != after).sum() == 1
+    assert np.allclose(here.gradient, objective.evaluate(value=False, expected=math.inf).gradient, rtol=0.05, atol=5.0)
+    model.likelihood.raw_noise.requires_grad_(False)
+    assert fitting._with_enough_noise(Objective(model, waves, chosen, 0, None), False) is None

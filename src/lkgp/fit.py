@@ -4,7 +4,7 @@ import copy
 import math
 import time
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import scipy.optimize
@@ -13,7 +13,7 @@ import torch
 from lkgp.coarse import coarse_levels, without_empty_points
 from lkgp.methods import Direct, Plan, Spectral, for_fitting, plan
 from lkgp.model import LatentKroneckerGP
-from lkgp.objective import Objective, Progress
+from lkgp.objective import Evaluation, Objective, Progress
 from lkgp.periods import start_periods
 from lkgp.quasi_newton import BFGS, maximise
 from lkgp.readers import Observations
@@ -27,6 +27,10 @@ STOCHASTIC_IMPROVEMENT, COARSE_IMPROVEMENT = 1e-4, 1e-3
 # Where the gradient is exact, gains below this for each parameter are not worth a step: each is then within a tenth of its standard
 # error of the optimum.
 EXACT_NATS = 0.005
+
+# How much the log-likelihood may gain, by observation, with the logarithm of the noise variance, before that is raised by so much ahead
+# of all else, and how often.
+FAR_TOO_SURE, RAISE, MOST_RAISES = 0.5, math.log(4.0), 8
 
 INTERRUPTED = "interrupted; the best parameters so far are kept"
 
@@ -120,21 +124,26 @@ def fit(
     notes.extend(found)
     for period in periods:
         period.requires_grad_(False)  # parts of the data would not know better
-    interrupted = _coarse_start(model, data, seed, progress, notes, max_memory)
+    coarse = _coarse_start(model, data, seed, progress, notes, max_memory)
     for period in periods:
         period.requires_grad_(True)
     chosen = plan(model, data, method, max_memory, fitting=True)
     chosen = replace(chosen, method=for_fitting(chosen.method))
     picked = _default_optimizer(chosen, num_free) if optimizer == "auto" else optimizer
+    if coarse is not None and isinstance(picked, BFGS) and picked.enough is not None and coarse.observations >= picked.enough:
+        reason = f"{coarse.reason}, on {coarse.observations} of the observations"
+        seconds = time.perf_counter() - began
+        return FitResult(model, chosen, picked, coarse.history, coarse.products, coarse.converged, reason, seconds, notes)
     objective = Objective(model, data, chosen, seed, progress)
-    converged, reason = (False, INTERRUPTED) if interrupted else _maximise(objective, picked)
+    interrupted = coarse is not None and coarse.reason == INTERRUPTED
+    converged, reason = (False, INTERRUPTED) if interrupted else _maximise(objective, picked, coarse is not None)
     if objective.ended_at_the_limit() and reason != INTERRUPTED:
         # The likelihood wants a longer spectrum than a factorisation can afford: go on in the eigenbasis from the best point.
         notes.append(f"{objective.too_large}; went on in the eigenbasis")
         chosen = Plan(for_fitting(Spectral()), f"spectral: {objective.too_large}")
         history, picked = objective.history, _default_optimizer(chosen, num_free)
         objective = Objective(model, data, chosen, seed, progress)
-        converged, reason = _maximise(objective, picked)
+        converged, reason = _maximise(objective, picked, from_a_part=False)
         objective.history[:0] = history
     objective.parameters.clear_gradient()
     if objective.failed_solve:
@@ -151,10 +160,13 @@ def _default_optimizer(chosen: Plan, num_free: int) -> Optimizer:
     return LBFGS() if isinstance(chosen.method, Direct) else Adam()
 
 
-def _maximise(objective: Objective, optimizer: Optimizer) -> tuple[bool, str]:
-    """Leaves the model at the best parameters. Returns whether that converged, and why it stopped."""
+def _maximise(objective: Objective, optimizer: Optimizer, from_a_part: bool) -> tuple[bool, str]:
+    """Leaves the model at the best parameters. Returns whether that converged, and why it stopped.
+
+    from_a_part: whether the parameters are an optimum on a part of the data
+    """
     if isinstance(optimizer, BFGS):
-        return _bfgs(objective, optimizer)
+        return _bfgs(objective, optimizer, from_a_part)
     try:
         converged, reason = _lbfgs(objective, optimizer) if isinstance(optimizer, LBFGS) else _adam(objective, optimizer)
     except KeyboardInterrupt:
@@ -163,7 +175,7 @@ def _maximise(objective: Objective, optimizer: Optimizer) -> tuple[bool, str]:
     return converged, reason
 
 
-def _bfgs(objective: Objective, settings: BFGS) -> tuple[bool, str]:
+def _bfgs(objective: Objective, settings: BFGS, from_a_part: bool) -> tuple[bool, str]:
     exact = isinstance(objective.plan.method, Direct)
     free = len(objective.best)
     enough = max(settings.improvement * objective.num_observed, (EXACT_NATS if exact else settings.nats) * free)
@@ -172,11 +184,35 @@ def _bfgs(objective: Objective, settings: BFGS) -> tuple[bool, str]:
         objective.draw_probes(min(objective.plan.method.num_probes, max(2, math.ceil(5 * free / enough))))
     accepted = [objective.parameters.get()]
     try:
-        converged, reason = maximise(lambda flat, gain: objective.at(flat, exact, gain), accepted, settings.max_steps, enough)
+        first = _with_enough_noise(objective, exact) if from_a_part else None
+        accepted = accepted if first is None else [objective.parameters.get()]
+
+        def evaluate(flat: np.ndarray, gain: float) -> Evaluation:
+            return first if first is not None and flat is accepted[0] else objective.at(flat, exact, gain)
+
+        converged, reason = maximise(evaluate, accepted, settings.max_steps, enough)
     except KeyboardInterrupt:
         converged, reason = False, INTERRUPTED
     objective.parameters.set(accepted[-1])
     return converged, reason
+
+
+def _with_enough_noise(objective: Objective, exact: bool) -> Evaluation | None:
+    """Give the model as much more noise as the likelihood strongly asks for. Returns the objective there, if the noise is free.
+
+    The part of the data that a start was found on may have been tamer than the rest. A model that is far too sure of itself is mended by
+    shorter lengths as well as by noise, and a search that begins with all of them at once may end at an optimum with far too short ones.
+    """
+    flat, noise = objective.parameters.get(), objective.parameters.position(objective.model.likelihood.raw_noise)
+    if noise is None:
+        return None
+    here = objective.at(flat, exact, math.inf)
+    for _ in range(MOST_RAISES):
+        if not here.gradient[noise] / objective.num_observed > FAR_TOO_SURE:
+            break
+        flat[noise] += RAISE
+        here = objective.at(flat, exact, math.inf)
+    return here
 
 
 def _lbfgs(objective: Objective, settings: LBFGS) -> tuple[bool, str]:
@@ -225,25 +261,37 @@ def _adam(objective: Objective, settings: Adam) -> tuple[bool, str]:
     return False, f"the limit of {settings.max_steps} steps was reached; raise max_steps of Adam if the likelihood still rises"
 
 
+class CoarseSearch(NamedTuple):
+    """How the search on the largest part of the data went."""
+
+    observations: int
+    converged: bool
+    reason: str
+    history: list[float]
+    products: int
+
+
 def _coarse_start(
     model: LatentKroneckerGP, data: Observations, seed: int, progress: Progress | None, notes: list[str], max_memory: float | None
-) -> bool:
-    """Move the hyperparameters of `model` to the optima on ever larger parts of the data. Returns whether Ctrl-C was pressed."""
-    sizes = []
+) -> CoarseSearch | None:
+    """Move the hyperparameters of `model` to the optima on ever larger parts of the data. None if the data are too few for parts."""
+    sizes: list[int] = []
+    found = None
     if not any(p.requires_grad for p in model.parameters()):
-        return False
+        return None
     for subset in coarse_levels(data, seed):
         chosen = plan(model, subset, "auto", max_memory, fitting=True)
         objective = Objective(model, subset, replace(chosen, method=for_fitting(chosen.method)), seed, progress)
         start = objective.parameters.get()
         try:
-            _, reason = _maximise(objective, replace(BFGS(), improvement=COARSE_IMPROVEMENT))
+            converged, reason = _maximise(objective, replace(BFGS(), improvement=COARSE_IMPROVEMENT), found is not None)
         except np.linalg.LinAlgError:
             objective.parameters.set(start)
             break
+        found = CoarseSearch(subset.grid.num_observed, converged, reason, objective.history, objective.products)
         if reason == INTERRUPTED:
-            return True
+            return found
         sizes.append(subset.grid.num_observed)
     if sizes:
         notes.append(f"started from the optimum on {', then '.join(str(size) for size in sizes)} of the observations")
-    return False
+    return found

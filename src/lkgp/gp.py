@@ -141,6 +141,16 @@ class LKGP:
         start = observations.grid.gather(old.grid.scatter(posterior.weights))
         return self._finish(observations, self._kind, everywhere, refit, self.model_, start)
 
+    def conditioned_on(self, Y: Array) -> "LKGP":
+        """Another model with the same hyperparameters that has seen other values of the same grid: this one less what is withheld.
+
+        Y: (n_1, ..., n_d), NaN where nothing was observed
+        """
+        self._fitted()
+        other = copy.copy(self)
+        coords = list(self.observations_.grid.coords)
+        return other._finish(from_array(coords, Y), self._kind, None, False, self.model_, None)
+
     def _fit(self, observations: Observations, kind: ArrayKind, noise_everywhere: Tensor | None, optimize: bool) -> "LKGP":
         coords = [x.double() for x in observations.grid.coords]
         given = self.kernels if self.kernels is not None else default_kernels([x.shape[1] for x in coords])

@@ -54,6 +54,15 @@ class FreeParameters:
         """The derivatives in `flat` of what `backward` was called on, (P,)."""
         return self._flat([torch.zeros_like(p) if p.grad is None else p.grad for p in self.tensors]) * self.scales()
 
+    def position(self, tensor: Tensor) -> int | None:
+        """Where the (first) entry of a parameter is in `flat`; None if it is not free."""
+        start = 0
+        for p in self.tensors:
+            if p is tensor:
+                return start
+            start += p.numel()
+        return None
+
     def clear_gradient(self) -> None:
         for p in self.tensors:
             p.grad = None

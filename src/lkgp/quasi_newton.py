@@ -29,14 +29,17 @@ class BFGS:
     improvement: stops when a step is expected to improve the log-likelihood, by observation, by less
     nats: and, where the gradient is an estimate, by less than this for each parameter; one that is wrong by its own standard error
         costs half a nat
+    enough: observations on which a search may end, where there are many more; None goes on to all of them
     """
 
     max_steps: int = 100
     improvement: float = 1e-5
     nats: float = 0.5
+    enough: int | None = None
 
     def __post_init__(self) -> None:
-        check_settings(self, max_steps=self.max_steps, improvement=self.improvement, nats=self.nats)
+        known = {} if self.enough is None else {"enough": self.enough}
+        check_settings(self, max_steps=self.max_steps, improvement=self.improvement, nats=self.nats, **known)
 
 
 class Point(Protocol):

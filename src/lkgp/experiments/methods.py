@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lkgp import LKGP, Spectral
+from lkgp import BFGS, LKGP, Spectral
 from lkgp.experiments import cagp
 from lkgp.experiments.imaginary import ImaginaryObservationsGP
 from lkgp.experiments.paper_recipe import PaperRecipe, PlainRecipe
@@ -44,14 +44,15 @@ class Latent:
 
     own: bool
     solver: Any = "auto"
+    optimizer: Any = "auto"
 
     def __call__(self, problem: Problem, seed: int) -> Prediction:
+        words: dict[str, Any] = {"solver": self.solver, "optimizer": self.optimizer, "standardize": False, "seed": seed}
         if self.own:
             coords = problem.own_coords if problem.own_coords is not None else problem.coords
-            gp = LKGP(problem.make_own_kernels(), solver=self.solver, standardize=False, seed=seed).fit(coords, problem.seen)
+            gp = LKGP(problem.make_own_kernels(), **words).fit(coords, problem.seen)
         else:
-            gp = LKGP(problem.make_kernels(), noise=FIRST_NOISE, solver=self.solver, standardize=False, seed=seed)
-            gp.fit(problem.coords, problem.seen)
+            gp = LKGP(problem.make_kernels(), noise=FIRST_NOISE, **words).fit(problem.coords, problem.seen)
         mean, std = gp.predict(observation_noise=True)
         report = gp.report_.to_dict()
         del report["history"]
@@ -187,7 +188,7 @@ def paper_methods(experiment: str) -> dict[str, Method]:
 
 
 def small_methods(experiment: str) -> dict[str, Method]:
-    """All methods, with about a tenth of the paper's inducing points, neighbours, actions and steps.
+    """All methods, with a tenth of the paper's inducing points, neighbours, actions and steps, or less.
 
     The iterative exact GP without the grid is solved by our own engine here, because the paper's takes hours without a graphics card.
     """
@@ -195,11 +196,11 @@ def small_methods(experiment: str) -> dict[str, Method]:
         LKGP_OWN: Latent(own=True),
         LKGP_PAPER: Latent(own=False),
         RECIPE: Recipe(20),
-        ITERATIVE: Latent(own=False, solver=Spectral(space="dense")),
+        ITERATIVE: Latent(own=False, solver=Spectral(space="dense"), optimizer=BFGS(improvement=1e-3)),
         # Fewer steps, and so longer ones: what is learned starts far from where it ends.
-        "SVGP": InducingPoints(1000, 60, 0.02),
-        "VNNGP": Neighbours(32, 50, 0.03),
-        "CaGP": ComputationAware(64, 200, 0.1),
+        "SVGP": InducingPoints(500, 30, 0.05),
+        "VNNGP": Neighbours(32, 20, 0.05),
+        "CaGP": ComputationAware(64, 100, 0.1),
         "imaginary observations": ImaginaryObservations(30, 0.1),
     }
 
