@@ -1,32 +1,16 @@
-"""The command line."""
+"""Commands that show and measure: the demo, the benchmarks and the paper's experiments."""
 
-import sys
 import time
 from pathlib import Path
 from typing import Annotated
 
-try:
-    import typer
-    from rich.console import Console
-    from rich.table import Table
-except ModuleNotFoundError as missing:
-    sys.exit(f"the command line needs {missing.name}; install it with: pip install 'lkgp[cli]'")
+from rich.table import Table
 
-from lkgp import __version__, demo
+from lkgp import demo
+from lkgp.cli.common import BAD_INPUT, err, errors_for_people, out, tell, typer
 from lkgp.errors import InputError
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, help="Exact Gaussian processes for data on a grid with holes.")
-out, err = Console(), Console(stderr=True)
 
-
-@app.callback(invoke_without_command=True)
-def common(version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False) -> None:
-    if version:
-        out.print(__version__)
-        raise typer.Exit
-
-
-@app.command("demo")
 def show_demo(
     output: Annotated[Path, typer.Option(help="Where to write the picture.")] = Path("demo.png"),
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress on standard error.")] = False,
@@ -34,7 +18,7 @@ def show_demo(
     """Continue training runs that were stopped early: fit, forecast, score, and draw a picture."""
     if not output.parent.is_dir():
         err.print(f"the folder {output.parent} is not there; give --output a path in a folder that is.")
-        raise typer.Exit(2)
+        raise typer.Exit(BAD_INPUT)
     began = time.perf_counter()
     with err.status("fitting 300 learning curves ...") as status:
         forecast = demo.run(progress=False if quiet else lambda step, value: status.update(f"step {step}, objective {value:.4f}"))
@@ -53,7 +37,6 @@ def show_demo(
     out.print(f"\nwrote {output} after {time.perf_counter() - began:.0f} s")
 
 
-@app.command("bench")
 def run_benchmarks(
     groups: Annotated[
         list[str] | None,
@@ -66,17 +49,13 @@ def run_benchmarks(
     from lkgp.benchmarks import page as pages  # noqa: PLC0415  (needs packages of its own)
     from lkgp.benchmarks import suite  # noqa: PLC0415
 
-    try:
-        results = suite.run(groups or list(suite.GROUPS), output, tell=lambda line: out.print(line, highlight=False))
-    except InputError as error:
-        err.print(str(error))
-        raise typer.Exit(2) from None
+    with errors_for_people():
+        results = suite.run(groups or list(suite.GROUPS), output, tell=tell)
     if page is not None:
         pages.write(results, page)
         out.print(f"wrote {page}")
 
 
-@app.command("experiment")
 def run_experiment(
     name: Annotated[str, typer.Argument(help="synthetic, sarcos, lcbench, climate; or report, which writes the page.")],
     preset: Annotated[str, typer.Option(help="small, for two cores; or paper, for days.")] = "small",
@@ -90,10 +69,7 @@ def run_experiment(
     """Run one of the paper's experiments; what was done before is not done again."""
     from lkgp.experiments import plans, report, runs, synthetic  # noqa: PLC0415  (need packages of their own)
 
-    def tell(line: str) -> None:
-        out.print(line, highlight=False, markup=False, soft_wrap=True)
-
-    try:
+    with errors_for_people():
         if name == "report":
             report.write(results, page)
             tell(f"wrote {page}")
@@ -108,14 +84,3 @@ def run_experiment(
         runs.run_all(chosen, results / f"{name}.jsonl", tell)
         if name == "sarcos":
             synthetic.measure_break_even(results / "break_even.jsonl", tell)
-    except InputError as error:
-        err.print(str(error), markup=False, soft_wrap=True)
-        raise typer.Exit(2) from None
-
-
-def main() -> None:
-    app()
-
-
-if __name__ == "__main__":
-    main()

@@ -1,0 +1,3 @@
+from lkgp.cli import main
+
+main()

@@ -1,0 +1,269 @@
+"""Commands for people with gridded data: files in, files out."""
+
+import json
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+from lkgp.cli.common import bytes_of, err, errors_for_people, remark, tell, typer
+from lkgp.errors import InputError
+from lkgp.experiments.machine import peak_memory
+
+Variables = Annotated[list[str] | None, typer.Option("--variable", "-v", help="Only this variable; may be repeated.")]
+Space = Annotated[str | None, typer.Option(help="The dimensions of one factor over places, such as latitude,longitude.")]
+Time = Annotated[str | None, typer.Option("--time", help="The dimension, or the column, of time.")]
+Factors = Annotated[list[str] | None, typer.Option("--factor", help="Instead of both: the dimensions of one factor; repeat for each.")]
+Station = Annotated[str | None, typer.Option(help="For a table: the column that names the station.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Nothing on standard error but errors.")]
+AsJson = Annotated[bool, typer.Option("--json", help="What was found as JSON on standard output.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace a file that is there.")]
+At = Annotated[list[str] | None, typer.Option(help="Where: NAME=VALUE,VALUE,... for a coordinate; may be repeated.")]
+Like = Annotated[Path | None, typer.Option(help="Where: at the coordinates of this file.")]
+MaxMemory = Annotated[str | None, typer.Option(help="Memory for large arrays, such as 4GB.")]
+
+
+def fill_gaps(
+    source: Annotated[Path, typer.Argument(metavar="INPUT", help="netCDF or Zarr; or a table, CSV or Parquet, long or wide.")],
+    output: Annotated[Path, typer.Argument(help="Where to write the filled data.")],
+    variable: Variables = None,
+    space: Space = None,
+    time_: Time = None,
+    factor: Factors = None,
+    station: Station = None,
+    smooth: Annotated[bool, typer.Option("--smooth", help="Replace observed values, too, by the field behind them.")] = False,
+    never_observed: Annotated[bool, typer.Option("--never-observed", help="Fill places without any value, too.")] = False,
+    max_gap: Annotated[str | None, typer.Option(help="Fill only gaps no longer than this, such as 6h.")] = None,
+    validate: Annotated[bool, typer.Option("--validate", help="Withhold some values, predict them, and tell how well.")] = False,
+    report: Annotated[Path | None, typer.Option(help="Where to write a page to look at.")] = None,
+    model: Annotated[Path | None, typer.Option(help="Where to keep the model, for predict, sample and validate.")] = None,
+    seed: Annotated[int, typer.Option(help="Of everything random.")] = 0,
+    max_memory: MaxMemory = None,
+    overwrite: Overwrite = False,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
+    """Fill the gaps of a file, with an error bar for every cell."""
+    with errors_for_people():
+        from lkgp import storage  # noqa: PLC0415  (needs packages of its own)
+        from lkgp.xarray.datasets import put  # noqa: PLC0415
+
+        began = time.perf_counter()
+        if storage.is_table(source) != storage.is_table(output):
+            raise InputError(f"{source.name} and {output.name} must both be tables, or neither.")
+        for path in (output, report, model):
+            if path is not None:
+                storage.check_output(path, overwrite)
+        opened = Source.open(source, variable, time_, station)
+        words = {**factor_words(space, opened.time, factor), "seed": seed, "max_memory": bytes_of(max_memory)}
+        pages, found = [], []
+        result = opened.dataset
+        for name in opened.variables:
+            with progress(f"fitting {name}", quiet) as step:
+                fitted = opened.fit(name, **words, progress=step, tell=None if quiet else lambda outlook: remark(str(outlook)))
+            filled = fitted.fill(opened.dataset[name], smooth=smooth, never_observed=never_observed, max_gap=max_gap)
+            result = put(result, filled)
+            checked = fitted.validate(seed=seed) if validate or report is not None else None
+            found.append(summary(fitted, filled, checked))
+            if model is not None:
+                fitted.save(model if len(opened.variables) == 1 else model.with_stem(f"{model.stem}-{name}"))
+            pages.append((fitted, filled, checked))
+            if not quiet and not as_json:
+                tell(str(fitted.gp.report_))
+                if checked is not None:
+                    tell(str(checked))
+        opened.write(result, output)
+        if report is not None:
+            from lkgp.webpage import write_page  # noqa: PLC0415
+
+            write_page(report, pages, title=source.name)
+        took = {"seconds": time.perf_counter() - began, "peak_memory": peak_memory()}
+        if as_json:
+            tell(json.dumps({"output": str(output), "variables": found, **took}))
+        elif not quiet:
+            counts = ", ".join(f"{entry['filled']} cells of {entry['name']}" for entry in found)
+            tell(f"filled {counts}; wrote {output} after {took['seconds']:.0f} s with at most {took['peak_memory'] / 1e9:.1f} GB of memory")
+
+
+def inspect_file(
+    source: Annotated[Path, typer.Argument(metavar="FILE", help="netCDF, Zarr, CSV or Parquet.")],
+    variable: Variables = None,
+    space: Space = None,
+    time_: Time = None,
+    factor: Factors = None,
+    station: Station = None,
+    max_memory: MaxMemory = None,
+    as_json: AsJson = False,
+) -> None:
+    """Tell what is missing and where, which factors would be used, and what filling would take; nothing is fitted."""
+    with errors_for_people():
+        from lkgp.xarray import inspect  # noqa: PLC0415  (needs packages of its own)
+
+        opened = Source.open(source, variable, time_, station)
+        words = {**factor_words(space, opened.time, factor), "max_memory": bytes_of(max_memory)}
+        outlooks = [inspect(opened.dataset[name], **words) for name in opened.variables]
+        if as_json:
+            tell(json.dumps([outlook.to_dict() for outlook in outlooks]))
+        else:
+            tell("\n\n".join(str(outlook) for outlook in outlooks))
+
+
+def predict_field(
+    model: Annotated[Path, typer.Argument(help="A model that `lkgp fill --model` kept.")],
+    output: Annotated[Path, typer.Argument(help="netCDF or Zarr.")],
+    at: At = None,
+    like: Like = None,
+    field_only: Annotated[bool, typer.Option("--field-only", help="Error bars of the field, without those of a measurement.")] = False,
+    overwrite: Overwrite = False,
+) -> None:
+    """Predict at other places and times with a model that was kept."""
+    with errors_for_people():
+        from lkgp import storage  # noqa: PLC0415  (needs packages of its own)
+        from lkgp.xarray import FieldModel  # noqa: PLC0415
+
+        if storage.is_table(output):
+            raise InputError(f"{output.name} would be a table; give a netCDF or Zarr file.")
+        storage.check_output(output, overwrite)
+        fitted = FieldModel.load(model)
+        storage.write_dataset(fitted.predict(places(at, like), observation_noise=not field_only), output)
+        tell(f"wrote {output}")
+
+
+def sample_field(
+    model: Annotated[Path, typer.Argument(help="A model that `lkgp fill --model` kept.")],
+    output: Annotated[Path, typer.Argument(help="netCDF or Zarr.")],
+    samples: Annotated[int, typer.Option(help="How many.")] = 16,
+    at: At = None,
+    like: Like = None,
+    seed: Annotated[int | None, typer.Option(help="Of the draws; the model's own by default.")] = None,
+    overwrite: Overwrite = False,
+) -> None:
+    """Draw whole fields that agree with the data, at the model's own grid or elsewhere."""
+    with errors_for_people():
+        from lkgp import storage  # noqa: PLC0415  (needs packages of its own)
+        from lkgp.xarray import FieldModel  # noqa: PLC0415
+
+        if storage.is_table(output):
+            raise InputError(f"{output.name} would be a table; give a netCDF or Zarr file.")
+        storage.check_output(output, overwrite)
+        draws = FieldModel.load(model).sample(samples, places(at, like), seed=seed)
+        storage.write_dataset(draws.to_dataset(), output)
+        tell(f"wrote {output}")
+
+
+def validate_field(
+    model: Annotated[Path, typer.Argument(help="A model that `lkgp fill --model` kept.")],
+    share: Annotated[float, typer.Option(help="Of the observed cells, to withhold.")] = 0.1,
+    seed: Annotated[int, typer.Option(help="Of the choice of cells.")] = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Can the error bars be trusted? Withhold values the way the gaps look, predict them, and tell how well."""
+    with errors_for_people():
+        from lkgp.xarray import FieldModel  # noqa: PLC0415  (needs packages of its own)
+
+        found = FieldModel.load(model).validate(share=share, seed=seed)
+        tell(json.dumps(found.to_dict()) if as_json else str(found))
+
+
+class Source:
+    """A file to be filled: a dataset, the variables in question, and how to write it back."""
+
+    def __init__(self, dataset: Any, variables: list[str], time: str | None, table: Any = None) -> None:
+        self.dataset, self.variables, self.time, self.table = dataset, variables, time, table
+
+    @classmethod
+    def open(cls, path: Path, variables: list[str] | None, time: str | None, station: str | None) -> "Source":
+        from lkgp import storage  # noqa: PLC0415  (needs packages of its own)
+        from lkgp.tables import Table  # noqa: PLC0415
+        from lkgp.xarray.datasets import choose_variables  # noqa: PLC0415
+
+        if storage.is_table(path):
+            table = Table.of(storage.read_table(path), time, station, variables or ())
+            if table.repeated:
+                remark(
+                    f"{table.repeated} rows repeat a station and time; they are averaged for the model, and kept as they are in the table."
+                )
+            dataset = table.to_dataset()
+            return cls(dataset, [str(name) for name in dataset.data_vars], table.time, table)
+        if station is not None:
+            raise InputError("--station is for tables; a netCDF file has a dimension for its stations.")
+        dataset = storage.read_dataset(path)
+        return cls(dataset, choose_variables(dataset, variables), time)
+
+    def fit(self, name: str, **words: Any) -> Any:
+        from lkgp.xarray import fit  # noqa: PLC0415  (needs packages of its own)
+
+        return fit(self.dataset[name], **words)
+
+    def write(self, result: Any, path: Path) -> None:
+        from lkgp import storage  # noqa: PLC0415  (needs packages of its own)
+
+        if self.table is None:
+            storage.write_dataset(result, path)
+        else:
+            storage.write_table(self.table.filled(result), path)
+
+
+def summary(fitted: Any, filled: Any, checked: Any) -> dict[str, Any]:
+    """What there is to say of a variable, as plain data."""
+    report = fitted.gp.report_.to_dict()
+    del report["history"], report["residuals"], report["sample_residuals"]
+    count = int(filled[f"{fitted.name}_filled"].sum())
+    return {"name": fitted.name, "filled": count, "report": report, "validation": None if checked is None else checked.to_dict()}
+
+
+def factor_words(space: str | None, time: str | None, factors: list[str] | None) -> dict[str, Any]:
+    """The words of `lkgp.xarray.fit` about factors."""
+    if factors:
+        return {"factors": [names(text) for text in factors]}
+    return {"space": names(space) if space is not None else None, "time": time}
+
+
+def names(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(","))
+
+
+def places(at: list[str] | None, like: Path | None) -> Any:
+    """The coordinates that were asked for: a dictionary, a dataset, or None for the model's own."""
+    if like is not None:
+        if at:
+            raise InputError("give either --at or --like, not both.")
+        from lkgp import storage  # noqa: PLC0415  (needs packages of its own)
+
+        return storage.read_dataset(like)
+    found: dict[str, Any] = {}
+    for text in at or ():
+        name, equals, values = text.partition("=")
+        if not equals:
+            raise InputError(f"--at {text!r} must be NAME=VALUE,VALUE,...")
+        found[name.strip()] = [number(part) for part in values.split(",")]
+    return found or None
+
+
+def number(text: str) -> float | str:
+    try:
+        return float(text)
+    except ValueError:
+        return text.strip()
+
+
+@contextmanager
+def progress(what: str, quiet: bool) -> Iterator[Callable[[int, float], None] | bool]:
+    """A line on standard error that tells how a fit goes on."""
+    if quiet:
+        yield False
+        return
+    with err.status(f"{what} ...") as status:
+        if not err.is_terminal:
+            remark(f"{what} ...")
+
+        def step(count: int, value: float) -> None:
+            known = f", objective {value:.4f} by observation" if math.isfinite(value) else ""
+            line = f"{what}: evaluation {count}{known}"
+            status.update(line)
+            if not err.is_terminal:
+                remark(line)
+
+        yield step

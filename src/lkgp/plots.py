@@ -1,0 +1,85 @@
+"""Pictures of filled fields. Each function takes matplotlib's axes, or makes them, and returns them."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+import xarray as xr
+from matplotlib.axes import Axes
+
+from lkgp.errors import InputError
+from lkgp.xarray.factors import Meanings
+from lkgp.xarray.points import unwrapped
+from lkgp.xarray.validation import Validation
+
+Where = Mapping[str, Any]
+
+
+def plot_map(filled: xr.Dataset, name: str, at: Where | None = None, *, what: str = "filled", ax: Axes | None = None, **words: Any) -> Axes:
+    """One time of a filled field as a map.
+
+    filled: as `lkgp.xarray.fill` returns it; name: of the field; at: which time, or other coordinates, such as {"time": "2019-03-04T12"}
+    what: "data" as they were observed, the "filled" field, or its standard error, "std"; words: for xarray's own plot
+    """
+    layers = {"data": filled[name].where(filled[f"{name}_filled"] == 0), "filled": filled[name], "std": filled[f"{name}_std"]}
+    if what not in layers:
+        raise InputError(f"what must be one of {', '.join(layers)}, not {what!r}.")
+    picture = chosen(layers[what], at)
+    if picture.ndim != 2:
+        raise InputError(f"a map has two dimensions, but {', '.join(map(str, picture.dims))} are left; choose one of each of the others.")
+    east = Meanings.of(picture).longitude
+    if east in picture.dims:  # from west to east, wherever the numbers jump
+        picture = picture.assign_coords({east: (east, unwrapped(picture[east].values.astype(float)), picture[east].attrs)}).sortby(east)
+    ax = ax if ax is not None else new_axes((6.4, 4.8))
+    picture.plot(ax=ax, **{"cmap": "OrRd" if what == "std" else "viridis", **words})
+    return ax
+
+
+def plot_series(filled: xr.Dataset, name: str, at: Where | None = None, *, ax: Axes | None = None) -> Axes:
+    """The series of one place: what was observed, the filled field, and two standard errors on either side.
+
+    at: the place, such as {"latitude": 52.5, "longitude": 0.1}; the nearest one is taken
+    """
+    value, std, flag = (chosen(filled[key], at) for key in (name, f"{name}_std", f"{name}_filled"))
+    if value.ndim != 1:
+        raise InputError(f"a series has one dimension, but {', '.join(map(str, value.dims))} are left; choose a place with `at`.")
+    ax = ax if ax is not None else new_axes((8.0, 3.2))
+    x = value[value.dims[0]].values
+    ax.fill_between(x, (value - 2 * std).values, (value + 2 * std).values, color="tab:blue", alpha=0.25, lw=0, label="two standard errors")
+    ax.plot(x, value.values, color="tab:blue", lw=1.2, label="filled")
+    ax.plot(x, value.where(flag == 0).values, "k.", ms=3, label="observed")
+    units = value.attrs.get("units")
+    ax.set(xlabel=str(value.dims[0]), ylabel=f"{name} [{units}]" if units else name)
+    ax.legend(loc="best", fontsize="small")
+    return ax
+
+
+def plot_calibration(validation: Validation, *, ax: Axes | None = None) -> Axes:
+    """The share of withheld values inside intervals of each probability; on the diagonal if the error bars are right."""
+    ax = ax if ax is not None else new_axes((4.0, 4.0))
+    probability, share = np.array(validation.calibration).T
+    ax.plot([0, 1], [0, 1], "k--", lw=0.8)
+    ax.plot(probability, share, "o-", ms=3)
+    ax.set(xlabel="probability of the interval", ylabel="share of withheld values inside", xlim=(0, 1), ylim=(0, 1), aspect="equal")
+    return ax
+
+
+def chosen(array: xr.DataArray, at: Where | None) -> xr.DataArray:
+    """The array at some coordinates, the nearest ones where they are numbers or dates."""
+    for name, value in (at or {}).items():
+        if name not in array.dims or name not in array.coords:
+            raise InputError(f"there is no dimension {name!r} with coordinates; there are {', '.join(map(str, array.dims))}.")
+        x = array[name].values
+        if x.dtype.kind in "OUSb":
+            array = array.sel({name: value})
+            continue
+        away = np.abs(x - np.asarray(value, x.dtype))
+        if name == Meanings.of(array).longitude:
+            away = np.minimum(np.mod(x - value, 360.0), np.mod(value - x, 360.0))
+        array = array.isel({name: int(np.argmin(away))})
+    return array
+
+
+def new_axes(size: tuple[float, float]) -> Axes:
+    return plt.subplots(figsize=size, layout="constrained")[1]

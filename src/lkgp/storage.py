@@ -1,0 +1,125 @@
+"""Files of fields and tables: netCDF, Zarr, CSV and Parquet. They are written whole or not at all."""
+
+import os
+import shutil
+import tempfile
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+import xarray as xr
+
+from lkgp.errors import FileError
+
+NETCDF, ZARR, CSV, PARQUET = "netCDF", "Zarr", "CSV", "Parquet"
+ENDINGS = {
+    ".nc": NETCDF, ".nc4": NETCDF, ".cdf": NETCDF, ".netcdf": NETCDF, ".h5": NETCDF, ".zarr": ZARR,
+    ".csv": CSV, ".tsv": CSV, ".txt": CSV, ".parquet": PARQUET, ".pq": PARQUET,
+}  # fmt: skip
+
+
+def format_of(path: Path) -> str:
+    """By the ending of its name; .csv.gz is a CSV file, too."""
+    endings = [suffix.lower() for suffix in path.suffixes if suffix.lower() not in (".gz", ".bz2", ".xz", ".zip")]
+    if not endings or endings[-1] not in ENDINGS:
+        raise FileError(f"{path}: the ending of its name tells no format; use one of {', '.join(ENDINGS)}.")
+    return ENDINGS[endings[-1]]
+
+
+def is_table(path: Path) -> bool:
+    return format_of(path) in (CSV, PARQUET)
+
+
+def read_dataset(path: Path) -> xr.Dataset:
+    """A netCDF or Zarr file, opened but not read."""
+    kind = format_of(path)
+    if not path.exists():
+        raise FileError(f"{path} is not there.")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # a store without consolidated metadata is as good
+            return xr.open_dataset(path, engine="zarr" if kind == ZARR else None, decode_timedelta=False)
+    except PermissionError:
+        raise FileError(f"{path} may not be read; check its permissions.") from None
+    except (OSError, ValueError, KeyError, RuntimeError, TypeError) as error:
+        raise FileError(f"{path} is not a {kind} file that can be read ({first_line(error)}).") from None
+
+
+def read_table(path: Path) -> pd.DataFrame:
+    """A CSV or Parquet file."""
+    if not path.exists():
+        raise FileError(f"{path} is not there.")
+    try:
+        if format_of(path) == PARQUET:
+            return pd.read_parquet(path)
+        return pd.read_csv(path, sep="\t" if ".tsv" in path.suffixes else None, engine="python")
+    except (OSError, ValueError, RuntimeError, pd.errors.ParserError) as error:
+        raise FileError(f"{path} is not a {format_of(path)} file that can be read ({first_line(error)}).") from None
+
+
+def write_dataset(dataset: xr.Dataset, path: Path) -> None:
+    """Write a netCDF or Zarr file."""
+    if format_of(path) == ZARR:
+        # Encodings of netCDF mean nothing to Zarr.
+        write_whole(path, lambda temporary: dataset.drop_encoding().to_zarr(temporary, mode="w", consolidated=False))
+    else:
+        write_whole(path, lambda temporary: known_encoding(dataset).to_netcdf(temporary))
+
+
+def known_encoding(dataset: xr.Dataset) -> xr.Dataset:
+    """The dataset without encodings that only tell where it came from."""
+    result = dataset.copy()
+    for variable in result.variables.values():
+        for key in ("source", "original_shape", "preferred_chunks", "chunks", "compressors", "filters", "shards", "serializer"):
+            variable.encoding.pop(key, None)
+        sizes = variable.encoding.get("chunksizes")
+        if sizes is not None and (len(sizes) != variable.ndim or any(size > n for size, n in zip(sizes, variable.shape, strict=True))):
+            variable.encoding.pop("chunksizes")
+    return result
+
+
+def write_table(frame: pd.DataFrame, path: Path) -> None:
+    """Write a CSV or Parquet file."""
+    if format_of(path) == PARQUET:
+        write_whole(path, lambda temporary: frame.to_parquet(temporary, index=False))
+    else:
+        separator = "\t" if ".tsv" in path.suffixes else ","
+        write_whole(path, lambda temporary: frame.to_csv(temporary, index=False, sep=separator))
+
+
+def check_output(path: Path, overwrite: bool) -> None:
+    """Refuse, before any work is done, a path that cannot or must not be written."""
+    if path.exists() and not overwrite:
+        raise FileError(f"{path} is there already; pass --overwrite to replace it.")
+    if not path.parent.is_dir():
+        raise FileError(f"the folder {path.parent} is not there; make it first.")
+    try:
+        os.rmdir(tempfile.mkdtemp(dir=path.parent))
+    except OSError as error:
+        raise FileError(f"the folder {path.parent} cannot be written to ({error.strerror}); choose another one.") from None
+
+
+def write_whole(path: Path, write: Callable[[Path], object]) -> None:
+    """Let `write` write to a temporary place beside `path`, and move the result there once it is complete."""
+    try:
+        # A folder, so that the file inside can have its own ending, which tells writers the format.
+        folder = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
+    except OSError as error:
+        raise FileError(f"{path} cannot be written: {error.strerror}.") from None
+    try:
+        temporary = folder / path.name
+        write(temporary)
+        if path.is_dir():  # a Zarr store; a folder cannot be replaced in one step
+            os.replace(path, folder / "before")
+        os.replace(temporary, path)
+    except (OSError, RuntimeError) as error:
+        if (folder / "before").exists() and not path.exists():
+            os.replace(folder / "before", path)
+        raise FileError(f"{path} could not be written, and nothing was left behind: {first_line(error)}.") from None
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def first_line(error: BaseException) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")

@@ -1,0 +1,164 @@
+"""Tables of measurements, long or wide, as labelled fields, and back with all their rows.
+
+A long table has a row a measurement: a station, a date, a value, and perhaps where the station is. A wide one has a row a date and a
+column a station.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+
+from lkgp.errors import InputError
+
+TIME_NAMES = ("time", "date", "datetime", "timestamp", "day", "valid_time")
+STATION_NAMES = ("station", "station_id", "station_name", "site", "site_id", "id", "name", "location", "sensor")
+PLACE_NAMES = {
+    "latitude": ("latitude", "lat"),
+    "longitude": ("longitude", "lon", "lng", "long"),
+    "height": ("elevation", "height", "altitude", "elev", "alt"),
+}
+PLACE_ATTRS = {
+    "latitude": {"standard_name": "latitude", "units": "degrees_north"},
+    "longitude": {"standard_name": "longitude", "units": "degrees_east"},
+    "height": {"standard_name": "height", "units": "m", "axis": "Z"},
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """A table, and which of its columns is what.
+
+    time, station: names of columns; station is None in a wide table, whose stations are its value columns
+    places: columns with latitude, longitude and height, by these words
+    values: columns to fill
+    """
+
+    frame: pd.DataFrame
+    time: str
+    station: str | None
+    places: dict[str, str]
+    values: list[str]
+
+    @property
+    def is_long(self) -> bool:
+        return self.station is not None
+
+    @property
+    def repeated(self) -> int:
+        """Rows that name the same station and time as one before them."""
+        return int(self.frame.duplicated([self.station, self.time]).sum()) if self.is_long else 0
+
+    @classmethod
+    def of(cls, frame: pd.DataFrame, time: str | None = None, station: str | None = None, values: Sequence[str] = ()) -> "Table":
+        """Find out what the columns are, as far as the caller has not said."""
+        columns = [str(column) for column in frame.columns]
+        frame = frame.set_axis(columns, axis=1)
+        for given in (time, station, *values):
+            if given is not None and given not in columns:
+                raise InputError(f"there is no column {given!r}; there are {', '.join(columns)}.")
+        time = time or named(columns, TIME_NAMES)
+        if time is None:
+            raise InputError(f"no column looks like time among {', '.join(columns)}; name it with --time.")
+        frame = frame.assign(**{time: as_times(frame[time], time)})
+        places = {word: found for word, names in PLACE_NAMES.items() if (found := named(columns, names)) is not None and found != time}
+        station = station or named(columns, STATION_NAMES)
+        if station is None and "latitude" in places and "longitude" in places:
+            # Places without names are named by where they are.
+            station = "station"
+            frame = frame.assign(station=frame[places["latitude"]].astype(str) + " " + frame[places["longitude"]].astype(str))
+        if station is None and frame[time].duplicated().any():
+            raise InputError(f"{time} repeats, so there are several stations; name the column that tells them apart with --station.")
+        others = {time, station, *places.values()}
+        numbers = [column for column in columns if column not in others and pd.api.types.is_numeric_dtype(frame[column])]
+        chosen = list(values) or numbers
+        if not chosen:
+            raise InputError(f"no column holds numbers besides {', '.join(sorted(str(c) for c in others if c))}.")
+        if station is not None:
+            frame = frame.assign(**{station: frame[station].astype(str)})
+        return cls(frame, time, station, places if station is not None else {}, chosen)
+
+    def to_dataset(self) -> xr.Dataset:
+        """The values over stations and times; repeated rows are averaged."""
+        if not self.is_long:
+            wide = self.frame.set_index(self.time)[self.values]
+            if wide.index.duplicated().any():
+                raise InputError(
+                    f"{self.time} repeats, so there are several stations; name the column that tells them apart with --station."
+                )
+            cells = xr.DataArray(wide.to_numpy(float), dims=(self.time, "column"), coords={self.time: wide.index, "column": self.values})
+            return cells.sortby(self.time).to_dataset(name="value")
+        frame = self.frame
+        means = frame.groupby([self.station, self.time], sort=True)[self.values].mean()
+        dataset = xr.Dataset.from_dataframe(means)
+        where = {}
+        for word, column in self.places.items():
+            by_station = frame.groupby(self.station)[column]
+            moving = by_station.nunique(dropna=True) > 1
+            if moving.any():
+                raise InputError(
+                    f"the {column} of the station {moving.idxmax()!r} is not always the same; a station must stay where it is."
+                )
+            known = by_station.first().reindex(dataset[self.station].values)
+            if known.isna().any():
+                if word == "height":
+                    continue  # heights are welcome, but not needed
+                raise InputError(f"the {column} of the station {known.index[known.isna()][0]!r} is missing.")
+            where[column] = (self.station, known.to_numpy(float), PLACE_ATTRS[word])
+        return dataset.assign_coords(where)
+
+    def filled(self, result: xr.Dataset) -> pd.DataFrame:
+        """The table with all its rows, and rows for the cells it lacked.
+
+        result: NAME, NAME_std and NAME_filled for every value, over the same stations and times as `to_dataset`
+        """
+        if not self.is_long:
+            frame = self.frame.copy()
+            times = xr.DataArray(frame[self.time].to_numpy(), dims="row")
+            for column in self.values:
+                at = result.sel(column=column).sel({self.time: times})
+                frame[column] = frame[column].astype(float).where(frame[column].notna(), at["value"].to_numpy())
+                frame[f"{column}_std"], frame[f"{column}_filled"] = at["value_std"].to_numpy(), at["value_filled"].to_numpy()
+            return frame
+        keys = [self.station, self.time]
+        cells = result.to_dataframe().reset_index()
+        ours = [f"{name}{ending}" for name in self.values for ending in ("", "_std", "_filled")]
+        merged = self.frame.merge(cells[[*keys, *ours]], on=keys, how="outer", suffixes=("", " filled"))
+        for name in self.values:
+            merged[name] = merged[name].where(merged[name].notna(), merged.pop(f"{name} filled"))
+        # Rows that are new have the place of their station.
+        for column in self.places.values():
+            merged[column] = merged[column].fillna(merged.groupby(self.station)[column].transform("first"))
+        order = pd.Categorical(merged[self.station], categories=pd.unique(self.frame[self.station]), ordered=True)
+        return (
+            merged.assign(**{"__order": order})
+            .sort_values(["__order", self.time], kind="stable")
+            .drop(columns="__order")
+            .reset_index(drop=True)
+        )
+
+
+def named(columns: Sequence[str], names: Sequence[str]) -> str | None:
+    """The first column that has one of the names."""
+    lower = {column.lower(): column for column in reversed(columns)}
+    return next((lower[name] for name in names if name in lower), None)
+
+
+def as_times(column: pd.Series, name: str) -> pd.Series:
+    """Dates, from dates, or from text that looks like them; numbers stay numbers."""
+    if pd.api.types.is_numeric_dtype(column) or pd.api.types.is_datetime64_any_dtype(column):
+        found = column.dt.tz_convert("UTC").dt.tz_localize(None) if getattr(column.dtype, "tz", None) is not None else column
+    else:
+        try:
+            found = pd.to_datetime(column, format="ISO8601")
+        except (ValueError, TypeError):
+            try:
+                found = pd.to_datetime(column)
+            except (ValueError, TypeError) as error:
+                raise InputError(f"the column {name} does not hold dates: {error}.") from None
+        found = found.dt.tz_localize(None) if found.dt.tz is not None else found
+    if found.isna().any():
+        raise InputError(f"the column {name} is empty in row {int(np.flatnonzero(found.isna())[0]) + 1}; every row needs its time.")
+    return found

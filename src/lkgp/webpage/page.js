@@ -1,0 +1,287 @@
+"use strict";
+// Everything the page shows is in its own JSON: arrays of 16-bit numbers, one a cell, in base64. 65535 means missing.
+const variables = JSON.parse(document.getElementById("page-data").textContent).variables;
+const MISSING = 65535;
+const byId = (id) => document.getElementById(id);
+const state = { variable: 0, slice: 0, time: 0, place: null, layer: "filled" };
+
+function numbers(text) {
+  const raw = atob(text), bytes = new Uint8Array(raw.length);
+  for (let i = 0; i < raw.length; i++) bytes[i] = raw.charCodeAt(i);
+  return new Uint16Array(bytes.buffer);
+}
+for (const v of variables) {
+  v.cells = numbers(v.values);
+  v.errors = numbers(v.std);
+  v.flags = numbers(v.filled);
+}
+const current = () => variables[state.variable];
+const cell = (v, place, time) => (state.slice * v.places.length + place) * v.times.length + time;
+const decode = (code, range) => (code === MISSING ? NaN : range[0] + (code / 65534) * (range[1] - range[0]));
+const value = (v, i) => decode(v.cells[i], v.range);
+const error = (v, i) => decode(v.errors[i], v.errorRange);
+const wasFilled = (v, i) => v.flags[i] === 1;
+
+// Colours: a few points of a perceptually even scale, joined by straight lines.
+const SCALES = {
+  value: [[68, 1, 84], [59, 82, 139], [33, 145, 140], [94, 201, 98], [253, 231, 37]],
+  error: [[255, 247, 236], [253, 212, 158], [252, 141, 89], [215, 48, 31], [127, 0, 0]],
+};
+function colour(scale, share) {
+  const points = SCALES[scale], x = Math.min(Math.max(share, 0), 1) * (points.length - 1);
+  const i = Math.min(Math.floor(x), points.length - 2), f = x - i;
+  return "rgb(" + points[i].map((a, k) => Math.round(a + f * (points[i + 1][k] - a))).join(",") + ")";
+}
+function shown(v, i) {
+  if (state.layer === "std") return error(v, i);
+  return state.layer === "data" && wasFilled(v, i) ? NaN : value(v, i);
+}
+const rangeShown = (v) => (state.layer === "std" ? v.errorRange : v.range);
+const scaleShown = () => (state.layer === "std" ? "error" : "value");
+function short(x, range) {
+  const digits = Math.max(0, 2 - Math.floor(Math.log10(Math.max(Math.abs(range[1] - range[0]), 1e-12))));
+  return x.toFixed(Math.min(digits, 8));
+}
+
+// The map: a rectangle or a dot a place, at its own coordinates.
+const map = byId("map"), MARGIN = { left: 56, right: 12, top: 12, bottom: 34 };
+function projection(v) {
+  const xs = v.places.map((p) => p.x), ys = v.places.map((p) => p.y), w = v.cellSize[0], h = v.cellSize[1];
+  const box = [Math.min(...xs) - w / 2, Math.max(...xs) + w / 2, Math.min(...ys) - h / 2, Math.max(...ys) + h / 2];
+  const width = map.width - MARGIN.left - MARGIN.right, height = map.height - MARGIN.top - MARGIN.bottom;
+  let sx = width / (box[1] - box[0] || 1), sy = height / (box[3] - box[2] || 1);
+  if (v.onEarth) {  // a degree of longitude is shorter than one of latitude
+    const squeeze = Math.max(Math.cos(((box[2] + box[3]) / 2) * Math.PI / 180), 0.2);
+    const s = Math.min(sx / squeeze, sy);
+    sx = s * squeeze;
+    sy = s;
+  }
+  const left = MARGIN.left + (width - sx * (box[1] - box[0])) / 2, top = MARGIN.top + (height - sy * (box[3] - box[2])) / 2;
+  return { box, sx, sy, x: (x) => left + (x - box[0]) * sx, y: (y) => top + (box[3] - y) * sy };
+}
+function ticks(low, high, count) {
+  const raw = (high - low) / count || 1, power = 10 ** Math.floor(Math.log10(raw));
+  const step = [1, 2, 5, 10].map((m) => m * power).find((s) => s >= raw);
+  const found = [];
+  for (let t = Math.ceil(low / step) * step; t <= high + step * 1e-9; t += step) found.push(t);
+  return { at: found, digits: Math.max(0, -Math.floor(Math.log10(step))) };
+}
+function drawMap() {
+  const v = current(), c = map.getContext("2d"), p = projection(v), range = rangeShown(v), scale = scaleShown();
+  c.clearRect(0, 0, map.width, map.height);
+  const w = Math.max(v.cellSize[0] * p.sx, 1), h = Math.max(v.cellSize[1] * p.sy, 1);
+  v.places.forEach((place, k) => {
+    const code = shown(v, cell(v, k, state.time)), x = p.x(place.x), y = p.y(place.y);
+    c.fillStyle = Number.isNaN(code) ? "#e4e7eb" : colour(scale, (code - range[0]) / (range[1] - range[0] || 1));
+    if (v.dots) {
+      c.beginPath();
+      c.arc(x, y, 7, 0, 2 * Math.PI);
+      c.fill();
+      c.strokeStyle = "#8a94a3";
+      c.stroke();
+    } else c.fillRect(x - w / 2, y - h / 2, w + 0.6, h + 0.6);
+  });
+  if (state.place !== null) {
+    const place = v.places[state.place];
+    c.strokeStyle = "#d1105a";
+    c.lineWidth = 2.5;
+    c.strokeRect(p.x(place.x) - Math.max(w, 12) / 2, p.y(place.y) - Math.max(h, 12) / 2, Math.max(w, 12), Math.max(h, 12));
+    c.lineWidth = 1;
+  }
+  c.fillStyle = "#5b6675";
+  c.font = "12px system-ui, sans-serif";
+  if (v.axes) {
+    c.textAlign = "center";
+    const tx = ticks(p.box[0], p.box[1], 6), ty = ticks(p.box[2], p.box[3], 6);
+    tx.at.forEach((t) => c.fillText(t.toFixed(tx.digits), p.x(t), p.y(p.box[2]) + 15));
+    c.textAlign = "right";
+    ty.at.forEach((t) => c.fillText(t.toFixed(ty.digits), p.x(p.box[0]) - 6, p.y(t) + 4));
+    c.textAlign = "center";
+    c.fillText(v.axes[0], (p.x(p.box[0]) + p.x(p.box[1])) / 2, p.y(p.box[2]) + 30);
+    c.save();
+    c.translate(p.x(p.box[0]) - 44, (p.y(p.box[2]) + p.y(p.box[3])) / 2);
+    c.rotate(-Math.PI / 2);
+    c.fillText(v.axes[1], 0, 0);
+    c.restore();
+  }
+  drawLegend(range, scale);
+}
+function drawLegend(range, scale) {
+  const legend = byId("legend"), c = legend.getContext("2d"), v = current();
+  c.clearRect(0, 0, legend.width, legend.height);
+  const left = MARGIN.left, width = legend.width - left - MARGIN.right - 120;
+  for (let i = 0; i < width; i++) {
+    c.fillStyle = colour(scale, i / width);
+    c.fillRect(left + i, 2, 1.5, 14);
+  }
+  c.fillStyle = "#5b6675";
+  c.font = "12px system-ui, sans-serif";
+  c.textAlign = "center";
+  for (let k = 0; k <= 4; k++) c.fillText(short(range[0] + (k / 4) * (range[1] - range[0]), range), left + (k / 4) * width, 31);
+  c.textAlign = "left";
+  c.fillText(v.units ? "in " + v.units : "", left + width + 30, 14);
+}
+
+// The series of one place: what was observed, the filled field, and two standard errors on either side.
+function drawSeries() {
+  const v = current(), canvas = byId("series"), c = canvas.getContext("2d");
+  c.clearRect(0, 0, canvas.width, canvas.height);
+  if (state.place === null) return;
+  const n = v.times.length, index = Array.from({ length: n }, (_, t) => cell(v, state.place, t));
+  const mean = index.map((i) => value(v, i)), half = index.map((i) => 2 * error(v, i));
+  byId("place").textContent = v.places[state.place].label;
+  const low = Math.min(...mean.map((m, t) => (Number.isNaN(m) ? Infinity : m - (half[t] || 0))));
+  const high = Math.max(...mean.map((m, t) => (Number.isNaN(m) ? -Infinity : m + (half[t] || 0))));
+  if (!Number.isFinite(low)) {
+    c.fillStyle = "#5b6675";
+    c.font = "14px system-ui, sans-serif";
+    c.fillText("Nothing was ever observed here, and it was left so.", 60, 60);
+    return;
+  }
+  const left = 62, right = canvas.width - 12, top = 12, bottom = canvas.height - 34;
+  const x = (t) => left + (n > 1 ? v.positions[t] : 0.5) * (right - left);
+  const y = (m) => bottom - ((m - low) / (high - low || 1)) * (bottom - top);
+  c.font = "12px system-ui, sans-serif";
+  const ty = ticks(low, high, 5);
+  ty.at.forEach((t) => {
+    c.strokeStyle = "#e8ebef";
+    c.beginPath();
+    c.moveTo(left, y(t));
+    c.lineTo(right, y(t));
+    c.stroke();
+    c.fillStyle = "#5b6675";
+    c.textAlign = "right";
+    c.fillText(t.toFixed(ty.digits), left - 6, y(t) + 4);
+  });
+  c.textAlign = "center";
+  const every = Math.max(1, Math.ceil(n / 5));
+  for (let t = Math.floor(every / 2); t < n; t += every) c.fillText(v.times[t], Math.min(x(t), canvas.width - 56), bottom + 18);
+  c.fillStyle = "#b9d7e3";
+  for (let t = 0; t + 1 < n; t++) {
+    if (Number.isNaN(mean[t]) || Number.isNaN(mean[t + 1])) continue;
+    c.beginPath();
+    c.moveTo(x(t), y(mean[t] - half[t]));
+    c.lineTo(x(t + 1), y(mean[t + 1] - half[t + 1]));
+    c.lineTo(x(t + 1), y(mean[t + 1] + half[t + 1]));
+    c.lineTo(x(t), y(mean[t] + half[t]));
+    c.fill();
+  }
+  c.strokeStyle = "#1f6f8b";
+  c.beginPath();
+  let down = false;
+  mean.forEach((m, t) => {
+    if (Number.isNaN(m)) down = false;
+    else if (down) c.lineTo(x(t), y(m));
+    else { c.moveTo(x(t), y(m)); down = true; }
+  });
+  c.stroke();
+  c.fillStyle = "#1c2430";
+  index.forEach((i, t) => {
+    if (wasFilled(v, i) || Number.isNaN(mean[t])) return;
+    c.beginPath();
+    c.arc(x(t), y(mean[t]), n > 300 ? 1.3 : 2.4, 0, 2 * Math.PI);
+    c.fill();
+  });
+  c.strokeStyle = "#d1105a";
+  c.beginPath();
+  c.moveTo(x(state.time), top);
+  c.lineTo(x(state.time), bottom);
+  c.stroke();
+  const now = index[state.time], what = Number.isNaN(value(v, now)) ? "missing" :
+    `${short(value(v, now), v.range)} ± ${short(error(v, now), v.errorRange)} ${v.units}, ${wasFilled(v, now) ? "filled" : "observed"}`;
+  byId("reading").textContent = `At ${v.times[state.time]}: ${what}. Dots were observed; the line is the filled field, the band two standard errors on either side.`;
+}
+
+function drawTrust() {
+  const v = current(), checked = v.validation;
+  byId("trust").hidden = !checked;
+  if (!checked) return;
+  byId("withheld").textContent = checked.words;
+  const table = byId("scores");
+  table.replaceChildren();
+  const head = table.createTHead().insertRow();
+  checked.columns.forEach((name) => { const th = document.createElement("th"); th.textContent = name; head.append(th); });
+  const body = table.createTBody();
+  checked.rows.forEach((cells) => { const row = body.insertRow(); cells.forEach((text) => { row.insertCell().textContent = text; }); });
+  const canvas = byId("calibration"), c = canvas.getContext("2d"), left = 44, bottom = canvas.height - 36, size = bottom - 24;
+  c.clearRect(0, 0, canvas.width, canvas.height);
+  c.strokeStyle = "#d5dbe3";
+  c.strokeRect(left, 24, size, size);
+  c.setLineDash([5, 4]);
+  c.beginPath();
+  c.moveTo(left, bottom);
+  c.lineTo(left + size, 24);
+  c.stroke();
+  c.setLineDash([]);
+  c.strokeStyle = "#1f6f8b";
+  c.fillStyle = "#1f6f8b";
+  c.beginPath();
+  c.moveTo(left, bottom);
+  checked.calibration.forEach(([p, share]) => c.lineTo(left + p * size, bottom - share * size));
+  c.lineTo(left + size, 24);
+  c.stroke();
+  checked.calibration.forEach(([p, share]) => { c.beginPath(); c.arc(left + p * size, bottom - share * size, 3, 0, 2 * Math.PI); c.fill(); });
+  c.fillStyle = "#5b6675";
+  c.font = "12px system-ui, sans-serif";
+  c.textAlign = "center";
+  [0, 0.5, 1].forEach((t) => { c.fillText(`${100 * t} %`, left + t * (size - 6), bottom + 16); });
+  c.fillText("probability of the interval", left + size / 2, bottom + 32);
+  c.textAlign = "right";
+  [0.5, 1].forEach((t) => c.fillText(`${100 * t} %`, left - 5, bottom - t * size + 5));
+}
+
+function drawAll() {
+  const v = current();
+  byId("lead").textContent = v.lead;
+  byId("when").textContent = v.times[state.time];
+  document.querySelectorAll("[data-layer]").forEach((b) => b.setAttribute("aria-pressed", String(b.dataset.layer === state.layer)));
+  document.body.dataset.time = state.time;
+  document.body.dataset.place = state.place === null ? "" : state.place;
+  drawMap();
+  drawSeries();
+}
+function chooseVariable(k) {
+  const v = variables[k];
+  state.variable = k;
+  state.slice = 0;
+  state.time = Math.min(state.time, v.times.length - 1);
+  state.place = v.firstPlace;
+  byId("time").max = v.times.length - 1;
+  byId("time").value = state.time;
+  byId("time-choice").hidden = v.times.length < 2;
+  byId("slice-choice").hidden = v.slices.length < 2;
+  byId("slice").replaceChildren(...v.slices.map((name, i) => new Option(name, i)));
+  byId("fitted").replaceChildren(...v.fitted.map((text) => Object.assign(document.createElement("p"), { textContent: text })),
+    Object.assign(document.createElement("pre"), { textContent: v.report }));
+  drawTrust();
+  drawAll();
+}
+function placeAt(event) {
+  const v = current(), p = projection(v), box = map.getBoundingClientRect();
+  const mx = (event.clientX - box.left) * (map.width / box.width), my = (event.clientY - box.top) * (map.height / box.height);
+  let best = null, least = Infinity;
+  v.places.forEach((place, k) => {
+    const d = (p.x(place.x) - mx) ** 2 + (p.y(place.y) - my) ** 2;
+    if (d < least) { least = d; best = k; }
+  });
+  return best;
+}
+
+byId("variable").append(...variables.map((v, i) => new Option(v.name, i)));
+byId("variable-choice").hidden = variables.length < 2;
+byId("variable").addEventListener("change", (e) => chooseVariable(Number(e.target.value)));
+byId("slice").addEventListener("change", (e) => { state.slice = Number(e.target.value); drawAll(); });
+byId("time").addEventListener("input", (e) => { state.time = Number(e.target.value); drawAll(); });
+document.querySelectorAll("[data-layer]").forEach((b) => b.addEventListener("click", () => { state.layer = b.dataset.layer; drawAll(); }));
+map.addEventListener("click", (e) => { state.place = placeAt(e); drawAll(); });
+let playing = null;
+byId("play").addEventListener("click", () => {
+  if (playing) { clearInterval(playing); playing = null; byId("play").textContent = "▶"; return; }
+  byId("play").textContent = "❚❚";
+  playing = setInterval(() => {
+    state.time = (state.time + 1) % current().times.length;
+    byId("time").value = state.time;
+    drawAll();
+  }, 120);
+});
+chooseVariable(0);

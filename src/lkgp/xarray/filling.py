@@ -1,0 +1,61 @@
+"""Filling the gaps of a field, with an error bar for every cell."""
+
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from lkgp.errors import InputError
+from lkgp.xarray.field import FittedField
+from lkgp.xarray.manners import add_to_history, encoding_of, error_attrs, flag_attrs, keeps_attrs, short_gaps
+
+
+def fill_with(
+    model: FittedField,
+    field: xr.DataArray,
+    *,
+    smooth: bool,
+    never_observed: bool,
+    max_gap: Any,
+    where: xr.DataArray | None,
+    keep_attrs: bool | None,
+) -> xr.Dataset:
+    """The field that `model` was fitted to, with its gaps filled; words as in `FieldModel.fill`."""
+    name, layout = model.name, model.layout
+    found = model.predict(observation_noise=not smooth)
+    missing = field.isnull()
+    filled = missing & (found[name].notnull())
+    if never_observed:
+        if not all(kept.all() for kept in layout.kept):
+            found = model.predict(
+                {coord: field[coord] for factor in layout.factors for coord in factor.coords}, observation_noise=not smooth
+            )
+        filled = missing
+    elif layout.time is not None:
+        filled = filled & ~missing.all(layout.time)
+    if max_gap is not None:
+        filled = filled & short_gaps(missing, layout.time, max_gap)
+    if where is not None:
+        if set(where.dims) - set(field.dims):
+            raise InputError(
+                f"`where` has the dimensions {', '.join(map(str, where.dims))}, but the field has {', '.join(map(str, field.dims))}."
+            )
+        filled = filled & where.astype(bool)
+    filled = filled.transpose(*field.dims)
+    mean, std = (found[key].transpose(*field.dims).variable for key in (name, f"{name}_std"))
+    shown = ~missing | filled
+    values = np.where(filled | (shown & smooth), mean, field).astype(field.dtype if field.dtype.kind == "f" else float)
+    attrs = dict(field.attrs) if keeps_attrs(keep_attrs) else {}
+    pair = [f"{name}_std", f"{name}_filled"]
+    ancillary = " ".join(dict.fromkeys([*str(attrs.get("ancillary_variables", "")).split(), *pair]))
+    like = field.drop_attrs(deep=False)
+    result = like.copy(data=values).rename(name).assign_attrs({**attrs, "ancillary_variables": ancillary}).to_dataset()
+    errors = np.where(shown, std, np.nan).astype(values.dtype)
+    result[pair[0]] = like.copy(data=errors).assign_attrs(error_attrs(attrs, name))
+    result[pair[1]] = like.copy(data=filled.values.astype(np.int8)).assign_attrs(flag_attrs(attrs, name))
+    result[name].encoding, result[pair[0]].encoding = encoding_of(field, result[name])
+    result[pair[1]].encoding = {}
+    over = " x ".join(factor.name for factor in layout.factors)
+    did = "smoothed" if smooth else "filled"
+    line = f"{did} {name}: {int(filled.sum())} of {int(missing.sum())} missing cells filled by a Gaussian process over {over}"
+    return result.assign_attrs(add_to_history({}, line))
