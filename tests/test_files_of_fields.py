@@ -101,10 +101,14 @@ def test_tables_that_cannot_be_understood_are_refused(stations):
         Table.of(stations.drop(columns="date"))
     with pytest.raises(InputError, match="name the column that tells them apart"):
         Table.of(stations[["date", "temp"]])
-    with pytest.raises(InputError, match="no column holds numbers"):
+    with pytest.raises(InputError, match="no column to fill holds numbers"):
         Table.of(stations[["date", "station", "remark"]])
-    with pytest.raises(InputError, match="does not hold dates"):
+    with pytest.raises(InputError, match="holds 'never', but dates are needed as ISO 8601"):
         Table.of(stations.assign(date="never"))
+    with pytest.raises(InputError, match="temp holds text such as '3,5'"):
+        Table.of(stations.assign(temp="3,5"))
+    with pytest.raises(InputError, match="a column 'temp_std' already"):
+        Table.of(stations.assign(temp_std=1.0))
     with pytest.raises(InputError, match="empty in row 1"):
         Table.of(stations.assign(date=stations.date.where(stations.index > 0)))
     moving = stations.copy()
@@ -113,6 +117,21 @@ def test_tables_that_cannot_be_understood_are_refused(stations):
         Table.of(moving).to_dataset()
     unnamed = Table.of(stations.drop(columns="station"))
     assert unnamed.to_dataset().sizes["station"] == 6
+
+
+def test_dates_and_names_come_back_as_they_were(tmp_path):
+    """German dates, days as whole numbers, and names of stations with zeros in front."""
+    days = pd.date_range("2020-01-25", periods=20)
+    for form in ("%d.%m.%Y", "%Y%m%d"):
+        rows = [{"station": name, "date": day.strftime(form), "v": np.sin(i / 3)} for name in ("00433", "NA") for i, day in enumerate(days)]
+        pd.DataFrame(rows).drop(index=[5, 30]).to_csv(tmp_path / "in.csv", index=False)
+        option = ["--date-format", form] if form == "%d.%m.%Y" else []
+        run("fill", tmp_path / "in.csv", tmp_path / "out.csv", "--overwrite", "--quiet", *option)
+        filled = pd.read_csv(tmp_path / "out.csv", dtype=str, keep_default_na=False)
+        assert sorted(set(filled.station)) == ["00433", "NA"]
+        assert filled[filled.station == "NA"].date.tolist() == days.strftime(form).tolist()
+        assert (filled.v_filled == "1").sum() == 2
+    assert "of the form %H" in run("inspect", tmp_path / "in.csv", "--date-format", "%H", code=2).output.replace("\n", " ")
 
 
 # Files

@@ -408,3 +408,88 @@ def test_what_was_fitted_in_words(model):
     assert any("latitude x longitude: likeness falls to one half over" in line and "km" in line for line in lines)
     assert any("a cycle of 24 hours" in line for line in lines)
     assert any("noise" in line and "K" in line for line in lines)
+
+
+# What a careful user found
+
+
+def test_a_field_without_any_noise_is_filled():
+    t, lat, lon = np.arange(30.0), np.arange(50.0, 54.0), np.arange(5.0)
+    truth = 15 + np.sin(lat / 1.5)[:, None] + np.cos(lon / 2) + 3 * np.sin(t / 5)[:, None, None]
+    field = xr.DataArray(
+        truth.copy(), dims=("time", "lat", "lon"), coords={"time": pd.date_range("2020", periods=30), "lat": lat, "lon": lon}, name="v"
+    )
+    field[3, 1, 1] = np.nan
+    filled = field.lkgp.fill()
+    assert float(filled.v[3, 1, 1]) == pytest.approx(truth[3, 1, 1], abs=0.05)
+
+
+def test_fields_without_time_are_filled_and_validated(field):
+    single = field.isel(time=2, drop=True)
+    filled, model = single.lkgp.fill(return_model=True)
+    assert not bool(filled.t2m.isnull().any())
+    assert set(model.validate(share=0.3).scores) == {"lkgp", "nearest cell", "mean"}
+    one_time = field.isel(time=[2])
+    assert int(one_time.lkgp.fill().t2m_filled.sum()) == int(one_time.isnull().sum())
+
+
+def test_nothing_is_overwritten_or_misread(field, model):
+    small = field.isel(time=slice(0, 10), latitude=[0, 1], longitude=[0, 1])
+    dataset = xr.Dataset({"t": small, "t_std": small.isel(time=0)})
+    with pytest.raises(InputError, match="a variable 't_std' already"):
+        dataset.lkgp.fill(["t"])
+    filled = model.fill(field).assign(other=field.isel(time=0, drop=True))
+    with pytest.raises(InputError, match="no variable has gaps"):
+        filled.drop_vars("other").lkgp.fill()
+    with pytest.raises(InputError, match="for one field"):
+        dataset.drop_vars("t_std").lkgp.fill(return_model=True)
+    with pytest.raises(InputError, match="one kernel for each"):
+        small.lkgp.fill(kernels=MaternKernel())
+    mask = field * 0 + 1  # NaN where nothing was seen
+    assert int(model.fill(field, where=mask).t2m_filled.sum()) == 0
+    assert int(model.fill(field, where=np.ones(field.shape)).t2m_filled.sum()) == int(model.fill(field).t2m_filled.sum())
+    for where in (np.ones(3), (field > 0).isel(time=slice(0, 5))):
+        with pytest.raises(InputError, match="`where` has"):
+            small.lkgp.fill(where=where)
+    with pytest.raises(InputError, match="length of time such as"):
+        model.fill(field, max_gap=5)
+    shuffled = field.isel(time=np.random.default_rng(0).permutation(40))
+    again = model.fill(shuffled, max_gap="4h").sortby("time")
+    assert np.array_equal(again.t2m_filled, model.fill(field, max_gap="4h").t2m_filled)
+    packed = field.round(1)
+    packed.encoding = {"dtype": np.dtype("int16"), "scale_factor": 0.1, "_FillValue": round(float(model.fill(field).t2m.max()) * 10)}
+    assert "scale_factor" not in model.fill(packed).t2m.encoding
+
+
+def test_points_can_be_asked_by_their_labels(field):
+    stations = field.stack(station=("latitude", "longitude")).reset_index("station").drop_vars("height")
+    stations = stations.assign_coords(station=[f"S{k}" for k in range(20)]).isel(station=slice(0, 6), time=slice(0, 12))
+    model = stations.lkgp.fit()
+    found = model.predict({"station": ["S3", "S1"]})
+    assert found.t2m.sizes["station"] == 2
+    assert np.allclose(found.t2m, model.predict().t2m.isel(station=[3, 1]), atol=1e-3)
+    track = {name: xr.DataArray([50.0, 51.0], dims="point") for name in ("latitude", "longitude")}
+    for coords, message in (
+        ({"station": ["S9"]}, "name points of the field"),
+        ({"latitude": [50.5]}, "have different lengths"),
+        ({**track, "time": xr.DataArray(field.time.values[:2], dims="point")}, "share a dimension"),
+        (xr.Dataset(coords={"lat": [1.0]}), "has none of the coordinates"),
+    ):
+        with pytest.raises(InputError, match=message):
+            model.predict(coords)
+
+
+def test_lengths_of_time_and_places_off_the_map():
+    lon, lat = np.meshgrid(np.arange(4.0), np.arange(50.0, 53.0))
+    lat[0, 0] = lon[0, 0] = np.nan  # nothing is there, not even a place
+    steps = np.arange(6).astype("timedelta64[h]").astype("timedelta64[ns]")
+    rng = np.random.default_rng(0)
+    values = np.sin(np.arange(5.0))[:, None, None, None] + rng.standard_normal((5, 6, 3, 4)) * 0.1
+    values[:, :, 0, 0] = np.nan
+    values[2, 3, 1, 1] = np.nan
+    coords = {"lat": (("y", "x"), lat), "lon": (("y", "x"), lon), "step": steps, "time": pd.date_range("2020", periods=5)}
+    array = xr.DataArray(values, dims=("time", "step", "y", "x"), coords=coords, name="v")
+    assert [kind for _, kind in kinds(array)] == ["sphere", "number", "time"]
+    filled = array.lkgp.fill()
+    assert int(filled.v_filled.sum()) == 1
+    assert bool(filled.v[:, :, 0, 0].isnull().all())

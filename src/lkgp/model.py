@@ -135,11 +135,11 @@ class LatentKroneckerGP(nn.Module):
         return total
 
 
-def learned_noise(start: float) -> GaussianLikelihood:
-    """A noise variance that is learned from `start`, bounded below far under it."""
+def learned_noise(start: float, floor: float = NOISE_FLOOR) -> GaussianLikelihood:
+    """A noise variance that is learned from `start`, bounded below by `floor`, or far under a start that is not far above that."""
     if isinstance(start, bool) or not isinstance(start, (int, float)) or not start > 0:
         raise InputError(f"the noise variance must be a positive number, not {start!r}.")
-    likelihood = GaussianLikelihood(noise_constraint=GreaterThan(min(NOISE_FLOOR, 1e-3 * start)))
+    likelihood = GaussianLikelihood(noise_constraint=GreaterThan(min(floor, 1e-3 * start)))
     # Written in float64: GPyTorch would round the start to float32.
     likelihood.double()
     likelihood.noise = torch.tensor(float(start), dtype=torch.float64)

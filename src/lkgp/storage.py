@@ -1,10 +1,11 @@
 """Files of fields and tables: netCDF, Zarr, CSV and Parquet. They are written whole or not at all."""
 
+import csv
 import os
 import shutil
 import tempfile
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -17,6 +18,9 @@ ENDINGS = {
     ".nc": NETCDF, ".nc4": NETCDF, ".cdf": NETCDF, ".netcdf": NETCDF, ".h5": NETCDF, ".zarr": ZARR,
     ".csv": CSV, ".tsv": CSV, ".txt": CSV, ".parquet": PARQUET, ".pq": PARQUET,
 }  # fmt: skip
+
+# What a table writes where it has no value; in a column of names it may be a name.
+MISSING = ["", "NA", "N/A", "n/a", "NaN", "nan", "null", "NULL", "None", "<NA>", "#N/A", "-"]
 
 
 def format_of(path: Path) -> str:
@@ -46,15 +50,19 @@ def read_dataset(path: Path) -> xr.Dataset:
         raise FileError(f"{path} is not a {kind} file that can be read ({first_line(error)}).") from None
 
 
-def read_table(path: Path) -> pd.DataFrame:
-    """A CSV or Parquet file."""
+def read_table(path: Path, names: Sequence[str] = ()) -> pd.DataFrame:
+    """A CSV or Parquet file; columns of these names, in any case, are text as it stands, so that 00433 and NA stay what they are."""
     if not path.exists():
         raise FileError(f"{path} is not there.")
     try:
         if format_of(path) == PARQUET:
             return pd.read_parquet(path)
-        return pd.read_csv(path, sep="\t" if ".tsv" in path.suffixes else None, engine="python")
-    except (OSError, ValueError, RuntimeError, pd.errors.ParserError) as error:
+        form = {"sep": "\t" if ".tsv" in path.suffixes else None, "engine": "python"}
+        columns = pd.read_csv(path, nrows=0, **form).columns
+        texts = [column for column in columns if column.lower() in names]
+        missing = {column: MISSING for column in columns if column not in texts}
+        return pd.read_csv(path, dtype=dict.fromkeys(texts, str), keep_default_na=False, na_values=missing, **form)
+    except (OSError, ValueError, RuntimeError, csv.Error, pd.errors.ParserError) as error:
         raise FileError(f"{path} is not a {format_of(path)} file that can be read ({first_line(error)}).") from None
 
 
@@ -113,7 +121,7 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
         if path.is_dir():  # a Zarr store; a folder cannot be replaced in one step
             os.replace(path, folder / "before")
         os.replace(temporary, path)
-    except (OSError, RuntimeError) as error:
+    except (OSError, RuntimeError, TypeError, ValueError) as error:
         if (folder / "before").exists() and not path.exists():
             os.replace(folder / "before", path)
         raise FileError(f"{path} could not be written, and nothing was left behind: {first_line(error)}.") from None

@@ -34,6 +34,7 @@ class Table:
     time, station: names of columns; station is None in a wide table, whose stations are its value columns
     places: columns with latitude, longitude and height, by these words
     values: columns to fill
+    date_format: of the dates in the file, where they are not as ISO 8601 writes them
     """
 
     frame: pd.DataFrame
@@ -41,6 +42,7 @@ class Table:
     station: str | None
     places: dict[str, str]
     values: list[str]
+    date_format: str | None = None
 
     @property
     def is_long(self) -> bool:
@@ -52,7 +54,14 @@ class Table:
         return int(self.frame.duplicated([self.station, self.time]).sum()) if self.is_long else 0
 
     @classmethod
-    def of(cls, frame: pd.DataFrame, time: str | None = None, station: str | None = None, values: Sequence[str] = ()) -> "Table":
+    def of(
+        cls,
+        frame: pd.DataFrame,
+        time: str | None = None,
+        station: str | None = None,
+        values: Sequence[str] = (),
+        date_format: str | None = None,
+    ) -> "Table":
         """Find out what the columns are, as far as the caller has not said."""
         columns = [str(column) for column in frame.columns]
         frame = frame.set_axis(columns, axis=1)
@@ -62,7 +71,8 @@ class Table:
         time = time or named(columns, TIME_NAMES)
         if time is None:
             raise InputError(f"no column looks like time among {', '.join(columns)}; name it with --time.")
-        frame = frame.assign(**{time: as_times(frame[time], time)})
+        times, date_format = as_times(frame[time], time, date_format)
+        frame = frame.assign(**{time: times})
         places = {word: found for word, names in PLACE_NAMES.items() if (found := named(columns, names)) is not None and found != time}
         station = station or named(columns, STATION_NAMES)
         if station is None and "latitude" in places and "longitude" in places:
@@ -73,12 +83,18 @@ class Table:
             raise InputError(f"{time} repeats, so there are several stations; name the column that tells them apart with --station.")
         others = {time, station, *places.values()}
         numbers = [column for column in columns if column not in others and pd.api.types.is_numeric_dtype(frame[column])]
-        chosen = list(values) or numbers
-        if not chosen:
-            raise InputError(f"no column holds numbers besides {', '.join(sorted(str(c) for c in others if c))}.")
+        chosen = list(values) or [column for column in numbers if not column.endswith(("_std", "_filled"))]
+        texts = [column for column in (values or columns) if column not in {*others, *numbers}]
+        if not chosen or any(column in texts for column in chosen):
+            example = f"; {texts[0]} holds text such as {frame[texts[0]].dropna().iloc[0]!r}" if texts and len(frame) else ""
+            raise InputError(f"no column to fill holds numbers with a decimal point{example}.")
+        for column in chosen:
+            taken = [key for key in (f"{column}_std", f"{column}_filled") if key in columns]
+            if taken:
+                raise InputError(f"there is a column {taken[0]!r} already, perhaps because {column} was filled before; drop it first.")
         if station is not None:
             frame = frame.assign(**{station: frame[station].astype(str)})
-        return cls(frame, time, station, places if station is not None else {}, chosen)
+        return cls(frame, time, station, places if station is not None else {}, chosen, date_format)
 
     def to_dataset(self) -> xr.Dataset:
         """The values over stations and times; repeated rows are averaged."""
@@ -110,10 +126,14 @@ class Table:
         return dataset.assign_coords(where)
 
     def filled(self, result: xr.Dataset) -> pd.DataFrame:
-        """The table with all its rows, and rows for the cells it lacked.
+        """The table with all its rows, and rows for the cells it lacked; dates are written as they were.
 
         result: NAME, NAME_std and NAME_filled for every value, over the same stations and times as `to_dataset`
         """
+        frame = self._filled(result)
+        return frame if self.date_format is None else frame.assign(**{self.time: frame[self.time].dt.strftime(self.date_format)})
+
+    def _filled(self, result: xr.Dataset) -> pd.DataFrame:
         if not self.is_long:
             frame = self.frame.copy()
             times = xr.DataArray(frame[self.time].to_numpy(), dims="row")
@@ -146,19 +166,21 @@ def named(columns: Sequence[str], names: Sequence[str]) -> str | None:
     return next((lower[name] for name in names if name in lower), None)
 
 
-def as_times(column: pd.Series, name: str) -> pd.Series:
-    """Dates, from dates, or from text that looks like them; numbers stay numbers."""
-    if pd.api.types.is_numeric_dtype(column) or pd.api.types.is_datetime64_any_dtype(column):
-        found = column.dt.tz_convert("UTC").dt.tz_localize(None) if getattr(column.dtype, "tz", None) is not None else column
+def as_times(column: pd.Series, name: str, date_format: str | None) -> tuple[pd.Series, str | None]:
+    """Times, and the format of their dates if that is not ISO 8601. Dates are UTC; numbers stay numbers, unless they look like 20190301."""
+    if column.isna().any():
+        raise InputError(f"the column {name} is empty in row {int(np.flatnonzero(column.isna())[0]) + 1}; every row needs its time.")
+    if date_format is None and pd.api.types.is_integer_dtype(column) and column.between(18000101, 22001231).all():
+        date_format = "%Y%m%d"
+    if date_format is None and pd.api.types.is_numeric_dtype(column):
+        return column, None
+    if pd.api.types.is_datetime64_any_dtype(column):
+        found = column.dt.tz_convert("UTC") if column.dt.tz is not None else column
     else:
         try:
-            found = pd.to_datetime(column, format="ISO8601")
+            found = pd.to_datetime(column.astype(str), format=date_format or "ISO8601", utc=date_format is None)
         except (ValueError, TypeError):
-            try:
-                found = pd.to_datetime(column)
-            except (ValueError, TypeError) as error:
-                raise InputError(f"the column {name} does not hold dates: {error}.") from None
-        found = found.dt.tz_localize(None) if found.dt.tz is not None else found
-    if found.isna().any():
-        raise InputError(f"the column {name} is empty in row {int(np.flatnonzero(found.isna())[0]) + 1}; every row needs its time.")
-    return found
+            iso = "as ISO 8601 writes them (2019-03-01T06:00); name the form of these with --date-format"
+            wanted = f"of the form {date_format}" if date_format else iso
+            raise InputError(f"the column {name} holds {column.iloc[0]!r}, but dates are needed {wanted}.") from None
+    return found.dt.tz_localize(None) if found.dt.tz is not None else found, date_format

@@ -17,6 +17,7 @@ Space = Annotated[str | None, typer.Option(help="The dimensions of one factor ov
 Time = Annotated[str | None, typer.Option("--time", help="The dimension, or the column, of time.")]
 Factors = Annotated[list[str] | None, typer.Option("--factor", help="Instead of both: the dimensions of one factor; repeat for each.")]
 Station = Annotated[str | None, typer.Option(help="For a table: the column that names the station.")]
+DateFormat = Annotated[str | None, typer.Option(help="For a table: the form of its dates, such as %d.%m.%Y, if that is not ISO 8601.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Nothing on standard error but errors.")]
 AsJson = Annotated[bool, typer.Option("--json", help="What was found as JSON on standard output.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace a file that is there.")]
@@ -33,6 +34,7 @@ def fill_gaps(
     time_: Time = None,
     factor: Factors = None,
     station: Station = None,
+    date_format: DateFormat = None,
     smooth: Annotated[bool, typer.Option("--smooth", help="Replace observed values, too, by the field behind them.")] = False,
     never_observed: Annotated[bool, typer.Option("--never-observed", help="Fill places without any value, too.")] = False,
     max_gap: Annotated[str | None, typer.Option(help="Fill only gaps no longer than this, such as 6h.")] = None,
@@ -56,29 +58,32 @@ def fill_gaps(
         for path in (output, report, model):
             if path is not None:
                 storage.check_output(path, overwrite)
-        opened = Source.open(source, variable, time_, station)
+        opened = Source.open(source, variable, time_, station, date_format)
         words = {**factor_words(space, opened.time, factor), "seed": seed, "max_memory": bytes_of(max_memory)}
-        pages, found = [], []
+        pages: list[Any] = []
+        found: list[dict[str, Any]] = []
         result = opened.dataset
         for name in opened.variables:
             with progress(f"fitting {name}", quiet) as step:
                 fitted = opened.fit(name, **words, progress=step, tell=None if quiet else lambda outlook: remark(str(outlook)))
             filled = fitted.fill(opened.dataset[name], smooth=smooth, never_observed=never_observed, max_gap=max_gap)
             result = put(result, filled)
-            checked = fitted.validate(seed=seed) if validate or report is not None else None
-            found.append(summary(fitted, filled, checked))
-            if model is not None:
-                fitted.save(model if len(opened.variables) == 1 else model.with_stem(f"{model.stem}-{name}"))
-            pages.append((fitted, filled, checked))
+            pages.append((fitted, filled))
             if not quiet and not as_json:
                 tell(str(fitted.gp.report_))
-                if checked is not None:
-                    tell(str(checked))
+        # What took the longest is written before anything else is done with it.
         opened.write(result, output)
+        checks = [fitted.validate(seed=seed) if validate or report is not None else None for fitted, _ in pages]
+        for (fitted, filled), checked in zip(pages, checks, strict=True):
+            found.append(summary(fitted, filled, checked))
+            if model is not None:
+                fitted.save(model if len(pages) == 1 else model.with_stem(f"{model.stem}-{fitted.name}"))
+            if checked is not None and not quiet and not as_json:
+                tell(str(checked))
         if report is not None:
             from lkgp.webpage import write_page  # noqa: PLC0415
 
-            write_page(report, pages, title=source.name)
+            write_page(report, [(*page, checked) for page, checked in zip(pages, checks, strict=True)], title=source.name)
         took = {"seconds": time.perf_counter() - began, "peak_memory": peak_memory()}
         if as_json:
             tell(json.dumps({"output": str(output), "variables": found, **took}))
@@ -94,6 +99,7 @@ def inspect_file(
     time_: Time = None,
     factor: Factors = None,
     station: Station = None,
+    date_format: DateFormat = None,
     max_memory: MaxMemory = None,
     as_json: AsJson = False,
 ) -> None:
@@ -101,7 +107,7 @@ def inspect_file(
     with errors_for_people():
         from lkgp.xarray import inspect  # noqa: PLC0415  (needs packages of its own)
 
-        opened = Source.open(source, variable, time_, station)
+        opened = Source.open(source, variable, time_, station, date_format)
         words = {**factor_words(space, opened.time, factor), "max_memory": bytes_of(max_memory)}
         outlooks = [inspect(opened.dataset[name], **words) for name in opened.variables]
         if as_json:
@@ -174,13 +180,14 @@ class Source:
         self.dataset, self.variables, self.time, self.table = dataset, variables, time, table
 
     @classmethod
-    def open(cls, path: Path, variables: list[str] | None, time: str | None, station: str | None) -> "Source":
+    def open(cls, path: Path, variables: list[str] | None, time: str | None, station: str | None, date_format: str | None) -> "Source":
         from lkgp import storage  # noqa: PLC0415  (needs packages of its own)
-        from lkgp.tables import Table  # noqa: PLC0415
+        from lkgp.tables import STATION_NAMES, Table  # noqa: PLC0415
         from lkgp.xarray.datasets import choose_variables  # noqa: PLC0415
 
         if storage.is_table(path):
-            table = Table.of(storage.read_table(path), time, station, variables or ())
+            names = (*STATION_NAMES, *([station.lower()] if station is not None else []))
+            table = Table.of(storage.read_table(path, names), time, station, variables or (), date_format)
             if table.repeated:
                 remark(
                     f"{table.repeated} rows repeat a station and time; they are averaged for the model, and kept as they are in the table."

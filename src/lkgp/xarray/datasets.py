@@ -6,6 +6,8 @@ from typing import Any
 import xarray as xr
 
 from lkgp.errors import InputError
+from lkgp.xarray.factors import Meanings
+from lkgp.xarray.filling import as_mask
 from lkgp.xarray.model import fit
 
 # Words of `fill` about what is filled; the others are about the model.
@@ -19,6 +21,8 @@ def fill(field: xr.DataArray, *, return_model: bool = False, **words: Any) -> An
     Words for what is filled: smooth, never_observed, max_gap, where, keep_attrs; see `FieldModel.fill`.
     return_model: whether to return the fitted model, too: for `predict`, `sample`, `validate` and `save`
     """
+    if words.get("where") is not None:
+        words["where"] = as_mask(words["where"], field)
     about_filling = {word: words.pop(word) for word in FILLING if word in words}
     model = fit(field, **words)
     result = model.fill(field, **about_filling)
@@ -28,8 +32,10 @@ def fill(field: xr.DataArray, *, return_model: bool = False, **words: Any) -> An
 def fill_dataset(dataset: xr.Dataset, variables: Sequence[str] | None = None, **words: Any) -> xr.Dataset:
     """A dataset with the gaps of some variables filled, each by a model of its own; everything else in it stays as it is.
 
-    variables: by default all that hold numbers, have as many dimensions as any, and have gaps; words as in `fill`
+    variables: by default all that hold numbers and have gaps; words as in `fill`
     """
+    if words.get("return_model"):
+        raise InputError("return_model is for one field; take a variable of the dataset by its name.")
     result = dataset
     for name in choose_variables(dataset, variables):
         result = put(result, fill(dataset[name], **words))
@@ -48,11 +54,23 @@ def choose_variables(dataset: xr.Dataset, variables: Sequence[str] | None) -> li
         if name not in dataset.data_vars:
             there = ", ".join(map(str, dataset.data_vars)) or "none"
             raise InputError(f"there is no variable {name!r}; there are {there}.")
-    if variables:
-        return list(variables)
-    fields = [str(name) for name, field in dataset.data_vars.items() if field.dtype.kind == "f" and field.ndim > 0]
-    most = max((dataset[name].ndim for name in fields), default=0)
-    found = [name for name in fields if dataset[name].ndim == most and bool(dataset[name].isnull().any())]
+    companions = {name for field in dataset.data_vars.values() for name in str(field.attrs.get("ancillary_variables", "")).split()}
+    fields = [str(n) for n, field in dataset.data_vars.items() if field.dtype.kind == "f" and field.ndim > 0 and n not in companions]
+    found = list(variables) if variables else [name for name in fields if has_gaps(dataset[name])]
     if not found:
         raise InputError(f"no variable has gaps; name one to smooth it and get its error bars. There are {', '.join(fields) or 'none'}.")
+    for name in found:
+        taken = [key for key in (f"{name}_std", f"{name}_filled") if key in dataset.variables]
+        if taken:
+            raise InputError(
+                f"there is a variable {taken[0]!r} already, perhaps because {name} was filled before; rename or drop it first."
+            )
     return found
+
+
+def has_gaps(field: xr.DataArray) -> bool:
+    """Whether a value is missing at a place where there are others, or everywhere."""
+    missing, time = field.isnull(), Meanings.of(field).time
+    if time is not None and field.sizes[time] > 1 and not bool(missing.all()):
+        missing = missing & ~missing.all(time)
+    return bool(missing.any())

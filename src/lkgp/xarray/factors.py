@@ -99,7 +99,7 @@ class Meanings:
 
         # Time is a dimension, whatever a file calls it, of dates or of numbers: a forecast has several times.
         times = [name for name in guessed.axes.get("T", []) + guessed.coordinates.get("time", []) if name in field.dims]
-        times += [str(dim) for dim in field.dims if dim in field.coords and is_time(field.coords[dim])]
+        times = [str(dim) for dim in field.dims if dim in field.coords and is_time(field.coords[dim])] + times
         return cls(
             first(guessed.coordinates.get("latitude", [])),
             first(guessed.coordinates.get("longitude", [])),
@@ -188,4 +188,5 @@ def describe(field: xr.DataArray, dims: tuple[str, ...], meanings: Meanings) -> 
 
 
 def is_number(coord: xr.DataArray) -> bool:
-    return coord.dtype.kind in "fiu"
+    """Whether a coordinate is a quantity; lengths of time are, too."""
+    return coord.dtype.kind in "fium"

@@ -14,7 +14,7 @@ from lkgp.xarray.factors import Factor
 from lkgp.xarray.points import NUMBERS, STANDARD, Ruler, sizes_of
 
 # What a fill value that nobody decoded looks like: it repeats, and lies so many times as far out as the rest of the data spread.
-FAR_OUT = 20.0
+FAR_OUT = 2.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,8 +32,7 @@ class Layout:
 
     @classmethod
     def of(cls, field: xr.DataArray, factors: Sequence[Factor]) -> "Layout":
-        rulers = tuple(Ruler.of(factor, field.coords) for factor in factors)
-        has_time = any(factor.kind == "time" for factor in factors)
+        has_time = any(factor.kind == "time" and field.sizes[factor.dims[0]] > 1 for factor in factors)
         kept = []
         for factor in factors:
             others = [dim for dim in field.dims if dim not in factor.dims]
@@ -41,6 +40,7 @@ class Layout:
                 kept.append(field.notnull().any(others).transpose(*factor.dims).values.ravel())
             else:
                 kept.append(np.ones(int(np.prod([field.sizes[dim] for dim in factor.dims])), dtype=bool))
+        rulers = tuple(Ruler.of(factor, field.coords, keep) for factor, keep in zip(factors, kept, strict=True))
         return cls(field, rulers, tuple(kept))
 
     @property
@@ -54,7 +54,7 @@ class Layout:
 
     def points(self) -> list[np.ndarray]:
         """Of the grid, one array (n_k, d_k) a factor."""
-        return [ruler.measure(self.field.coords)[kept] for ruler, kept in zip(self.rulers, self.kept, strict=True)]
+        return [ruler.measure(self.field.coords, kept) for ruler, kept in zip(self.rulers, self.kept, strict=True)]
 
     def to_grid(self, field: xr.DataArray) -> np.ndarray:
         """The values of a field with these dimensions, (n_1, ..., n_d)."""
@@ -97,6 +97,8 @@ class Layout:
         unknown = [name for name in given if name not in known]
         if isinstance(coords, (xr.Dataset, xr.DataArray)):
             given = {name: given[name] for name in given if name in known}
+            if not given:
+                raise InputError(f"the object has none of the coordinates {', '.join(sorted(known))}; name them as the field does.")
         elif unknown:
             raise InputError(f"there is no coordinate {unknown[0]!r}; there are {', '.join(sorted(known))}.")
         points: list[np.ndarray | None] = []
@@ -106,10 +108,26 @@ class Layout:
             if not any(name in given for name in (*factor.dims, *factor.coords)):
                 points.append(None)
                 continue
-            here = {name: self.read(given[name], ruler, name) if name in given else self.field[name] for name in factor.coords}
+            chosen = self.chosen(factor, given)
+            here = {name: self.read(given[name], ruler, name) if name in given else chosen[name] for name in factor.coords}
+            sizes = [array.sizes for array in here.values()]
+            if any(a[dim] != b[dim] for a in sizes for b in sizes for dim in set(a) & set(b)):
+                raise InputError(
+                    f"the coordinates {', '.join(factor.coords)} have different lengths; give all of them for the same points."
+                )
+            if {dim for a in sizes for dim in a} & {dim for array in found.values() for dim in array.dims}:
+                raise InputError("two factors share a dimension; ask for all places at all times, and choose among the answers.")
             points.append(ruler.measure(here))
             found |= {name: array.reset_coords(drop=True) for name, array in here.items()}
         return points, found
+
+    def chosen(self, factor: Factor, given: Mapping[str, Any]) -> xr.DataArray:
+        """The field at the points of a factor that are chosen by their labels, such as names of stations; all of them if none are."""
+        labels = {dim: np.atleast_1d(given[dim]) for dim in factor.dims if dim in given and dim not in factor.coords}
+        try:
+            return self.field.sel(labels)
+        except KeyError as error:
+            raise InputError(f"{', '.join(labels)} has no {error}; name points of the field, or give {', '.join(factor.coords)}.") from None
 
     def read(self, values: Any, ruler: Ruler, name: str) -> xr.DataArray:
         """A coordinate that was asked for; text becomes dates where dates are needed, and a single value a list of one."""

@@ -10,6 +10,24 @@ from lkgp.xarray.field import FittedField
 from lkgp.xarray.manners import add_to_history, encoding_of, error_attrs, flag_attrs, keeps_attrs, short_gaps
 
 
+def as_mask(where: Any, field: xr.DataArray) -> xr.DataArray:
+    """`where` as a boolean field; what is NaN there is False."""
+    if not isinstance(where, xr.DataArray):
+        values = np.asarray(where)
+        if values.shape != field.shape:
+            raise InputError(f"`where` has the shape {values.shape}, but the field has {field.shape}; give a DataArray if they differ.")
+        where = xr.DataArray(values, dims=field.dims)
+    if set(where.dims) - set(field.dims):
+        raise InputError(
+            f"`where` has the dimensions {', '.join(map(str, where.dims))}, but the field has {', '.join(map(str, field.dims))}."
+        )
+    try:
+        xr.align(where, field, join="exact", copy=False)
+    except ValueError:
+        raise InputError("`where` has other coordinates than the field; bring it onto the same ones first.") from None
+    return where.notnull() & where.astype(bool)
+
+
 def fill_with(
     model: FittedField,
     field: xr.DataArray,
@@ -31,16 +49,12 @@ def fill_with(
                 {coord: field[coord] for factor in layout.factors for coord in factor.coords}, observation_noise=not smooth
             )
         filled = missing
-    elif layout.time is not None:
+    elif layout.time is not None and field.sizes[layout.time] > 1:
         filled = filled & ~missing.all(layout.time)
     if max_gap is not None:
         filled = filled & short_gaps(missing, layout.time, max_gap)
     if where is not None:
-        if set(where.dims) - set(field.dims):
-            raise InputError(
-                f"`where` has the dimensions {', '.join(map(str, where.dims))}, but the field has {', '.join(map(str, field.dims))}."
-            )
-        filled = filled & where.astype(bool)
+        filled = filled & as_mask(where, field)
     filled = filled.transpose(*field.dims)
     mean, std = (found[key].transpose(*field.dims).variable for key in (name, f"{name}_std"))
     shown = ~missing | filled

@@ -62,7 +62,9 @@ def encoding_of(field: xr.DataArray, filled: xr.DataArray) -> tuple[dict[Any, An
     if packed.kind in "iu":
         limits = np.iinfo(packed)
         integers = (filled - encoding.get("add_offset", 0.0)) / encoding.get("scale_factor", 1.0)
-        if not (float(integers.min()) > limits.min and float(integers.max()) < limits.max):
+        gap = encoding.get("_FillValue", encoding.get("missing_value"))
+        taken = gap is not None and bool((np.rint(integers) == gap).any())
+        if taken or not (float(integers.min()) > limits.min and float(integers.max()) < limits.max):
             encoding = shared
     return encoding, {**shared, "_FillValue": np.nan}
 
@@ -73,12 +75,13 @@ def gap_lengths(missing: xr.DataArray, dim: str) -> xr.DataArray:
     Gaps at the ends count to the end. Zero where nothing is missing.
     """
     axis = missing.get_axis_num(dim)
-    gone = np.moveaxis(missing.values, axis, -1)
-    x = missing[dim].values
+    order = np.argsort(missing[dim].values)
+    gone = np.moveaxis(missing.values, axis, -1)[..., order]
+    x = missing[dim].values[order]
     places = np.broadcast_to(np.arange(len(x)), gone.shape)
     before = np.maximum.accumulate(np.where(gone, 0, places), axis=-1)
     after = np.minimum.accumulate(np.where(gone, len(x) - 1, places)[..., ::-1], axis=-1)[..., ::-1]
-    lengths = np.where(gone, x[after] - x[before], x[0] - x[0])
+    lengths = np.where(gone, x[after] - x[before], x[0] - x[0])[..., np.argsort(order)]
     return missing.copy(data=np.moveaxis(np.abs(lengths), -1, axis))
 
 
@@ -90,6 +93,8 @@ def short_gaps(missing: xr.DataArray, dim: str | None, longest: Any) -> xr.DataA
     try:
         if lengths.dtype.kind in "fiu":  # times that are numbers
             return missing & (lengths <= float(longest))
+        if isinstance(longest, (int, float)):
+            raise TypeError
         limit = pd.Timedelta(longest)
     except (ValueError, TypeError):
         raise InputError(

@@ -17,6 +17,7 @@ from lkgp import files
 from lkgp.errors import FileError, InputError
 from lkgp.fit import BFGS
 from lkgp.gp import LKGP
+from lkgp.model import learned_noise
 from lkgp.saving import describe
 from lkgp.xarray.factors import Dims, Factor, choose_factors
 from lkgp.xarray.field import Layout, fill_value_in, read_values
@@ -30,6 +31,9 @@ from lkgp.xarray.validation import Validation, validate
 log = logging.getLogger("lkgp")
 
 # Hyperparameters that a hundred thousand observations agree on are known well enough to fill a field of millions.
+# Noise variance at first, and at the least, for values of variance one: a field without any noise would be an equation that no computer
+# solves.
+FIRST_NOISE, NOISE_FLOOR = 0.05, 1e-5
 SEARCH = BFGS(improvement=1e-4, enough=100_000)
 
 
@@ -159,7 +163,8 @@ def fit(
     """
     prepared = prepare(field, space, time, factors, kernels)
     # Coordinates are in units of their spread already; the engine need not scale them again, which would bend the sphere.
-    gp = LKGP(prepared.kernels, standardize="values", optimizer=SEARCH, seed=seed, progress=progress, max_memory=max_memory)
+    noise = learned_noise(FIRST_NOISE, NOISE_FLOOR)
+    gp = LKGP(prepared.kernels, noise=noise, standardize="values", optimizer=SEARCH, seed=seed, progress=progress, max_memory=max_memory)
     outlook = look_ahead(gp, prepared.layout, prepared.points, prepared.values, prepared.notes)
     log.info("%s", outlook)
     if tell is not None:
@@ -206,6 +211,8 @@ def prepare(
         warnings.warn(f"{field.name} is {suspect:g} again and again, far from all else; if that means missing, make it NaN.", stacklevel=3)
     layout = Layout.of(field, found)
     points, values = layout.points(), layout.to_grid(field)
+    if kernels is not None and (isinstance(kernels, Kernel) or len(kernels) != len(found)):
+        raise InputError(f"there are {len(found)} factors ({'; '.join(map(str, found))}); give a list with one kernel for each.")
     if kernels is None:
         kernels, cycles = default_kernels(list(layout.rulers), points)
         notes += cycles
@@ -219,5 +226,6 @@ def build_ruler(spec: dict[str, Any]) -> Ruler:
 
 
 def plain(attrs: dict[Any, Any]) -> dict[str, Any]:
-    """Attributes as JSON knows them."""
-    return {str(name): value.tolist() if isinstance(value, (np.ndarray, np.generic)) else value for name, value in attrs.items()}
+    """Attributes as JSON knows them; what it does not know becomes text."""
+    simple = {name: value.tolist() if isinstance(value, (np.ndarray, np.generic)) else value for name, value in attrs.items()}
+    return {str(name): value if isinstance(value, (bool, int, float, str, list)) else str(value) for name, value in simple.items()}

@@ -84,7 +84,7 @@ def look_ahead(gp: LKGP, layout: Layout, points: Sequence[np.ndarray], values: n
         cells=int(values.size),
         observed=int(data.grid.num_observed),
         never=int(layout.field.size - values.size),
-        gaps=str(Gaps.of(series(np.isfinite(values), layout))),
+        gaps=str(Gaps.of(series(np.isfinite(values), layout))) if layout.time is not None else f"{np.isnan(values).mean():.1%} missing",
         where=[where_missing(~np.isfinite(values), layout, axis) for axis in range(values.ndim)] if np.isnan(values).any() else [],
         factors=[str(factor) for factor in layout.factors],
         method=after.why,

@@ -38,8 +38,8 @@ class Ruler:
     categories: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, factor: Factor, coords: Mapping[Any, xr.DataArray]) -> "Ruler":
-        """A ruler for these points: it begins in their middle, and its unit is how far they spread."""
+    def of(cls, factor: Factor, coords: Mapping[Any, xr.DataArray], kept: np.ndarray | None = None) -> "Ruler":
+        """A ruler for these points, or those that are kept: it begins in their middle, and its unit is how far they spread."""
         origin = calendar = ""
         categories: tuple[str, ...] = ()
         if factor.kind == "time":
@@ -51,7 +51,7 @@ class Ruler:
             names = flat(factor, coords)[0].astype(str)
             categories = tuple(dict.fromkeys(names.tolist()))
         unscaled = cls(factor, (0.0,), (1.0,), origin, calendar, categories)
-        columns = unscaled.measure(coords)
+        columns = unscaled.measure(coords, kept)
         if factor.kind == "category":
             return unscaled
         shift, spread = columns.mean(axis=0), columns.std(axis=0)
@@ -70,10 +70,10 @@ class Ruler:
         times = self.factor.coords if self.calendar == NUMBERS else ("days",)
         return {"time": times, "longitude": ("degrees",) * 2, "category": ("",) * len(self.scale)}.get(self.factor.kind, self.factor.coords)
 
-    def measure(self, coords: Mapping[Any, xr.DataArray]) -> np.ndarray:
-        """The points at these coordinates, (n, d)."""
+    def measure(self, coords: Mapping[Any, xr.DataArray], kept: np.ndarray | None = None) -> np.ndarray:
+        """The points at these coordinates, or those of them that are kept, (n, d)."""
         factor = self.factor
-        arrays = flat(factor, coords)
+        arrays = [array if kept is None else array[kept] for array in flat(factor, coords)]
         if factor.kind == "time":
             columns = [self.days(arrays[0])]
         elif factor.kind == "category":
@@ -133,6 +133,8 @@ def flat(factor: Factor, coords: Mapping[Any, xr.DataArray]) -> list[np.ndarray]
 
 
 def finite(array: np.ndarray, name: str) -> np.ndarray:
+    if array.dtype.kind == "m":  # lengths of time, in days
+        array = array / np.timedelta64(1, "D")
     if array.dtype.kind not in "fiub":
         raise InputError(f"the coordinate {name} holds {array.dtype} where numbers are needed.")
     numbers = array.astype(float)

@@ -1,6 +1,6 @@
 """Can the error bars be trusted? Cells are withheld the way the gaps of the data look, predicted, and compared with simpler ways."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,7 +67,7 @@ def validate(model: FittedField, *, share: float = 0.1, seed: int = 0) -> Valida
     mean, std = model.gp.conditioned_on(left).predict(observation_noise=True)
     truth = values[hidden]
     scores = {"lkgp": scored(truth, mean[hidden], std[hidden])}
-    for way, predict in WAYS.items():
+    for way, predict in (WAYS if layout.time is not None else WAYS_WITHOUT_TIME).items():
         guess = predict(left, layout)[hidden]
         # A constant error bar, as wide as the errors turn out to be: more than they could know.
         scores[way] = scored(truth, guess, np.full_like(guess, max(float(np.sqrt(np.mean((guess - truth) ** 2))), 1e-300)))
@@ -138,9 +138,7 @@ def nearest(values: np.ndarray, layout: Layout) -> np.ndarray:
     """The value of the nearest place at the same time; of the nearest time where none has one."""
     axis = time_axis(layout)
     points = [x for k, x in enumerate(layout.points()) if k != axis]
-    sizes = [len(x) for x in points]
-    index = np.indices(sizes).reshape(len(sizes), -1)
-    places = np.concatenate([x[i] for x, i in zip(points, index, strict=True)], axis=1) if points else np.zeros((1, 1))
+    places = products(points) if points else np.zeros((1, 1))
     rows = series(values, layout)
     filled = series(linear(values, layout), layout).copy()
     for t in range(rows.shape[1]):
@@ -155,3 +153,23 @@ WAYS: dict[str, Callable[[np.ndarray, Layout], np.ndarray]] = {
     "climatology": climatology,
     "nearest place": nearest,
 }
+
+
+def nearest_cell(values: np.ndarray, layout: Layout) -> np.ndarray:
+    """The value of the nearest cell that has one, along all factors at once."""
+    cells = products(layout.points())
+    known = np.flatnonzero(np.isfinite(values).ravel())
+    return values.ravel()[known[cKDTree(cells[known]).query(cells)[1]]].reshape(values.shape)
+
+
+def overall_mean(values: np.ndarray, layout: Layout) -> np.ndarray:
+    return np.full_like(values, np.nanmean(values))
+
+
+def products(points: Sequence[np.ndarray]) -> np.ndarray:
+    """All combinations of points (n_k, d_k), side by side, (n_1 ... n_d, d_1 + ... + d_d)."""
+    index = np.indices([len(x) for x in points]).reshape(len(points), -1)
+    return np.concatenate([x[i] for x, i in zip(points, index, strict=True)], axis=1)
+
+
+WAYS_WITHOUT_TIME: dict[str, Callable[[np.ndarray, Layout], np.ndarray]] = {"nearest cell": nearest_cell, "mean": overall_mean}
