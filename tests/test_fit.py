@@ -171,6 +171,8 @@ def test_coarse_levels_grow_and_stay_much_smaller(long_data, monkeypatch):
     assert sizes == sorted(sizes)
     assert sizes[-1] * 2 <= long_data.grid.num_observed
     assert 300 / 3 < sizes[0] < 300 * 3
+    assert lkgp.coarse.largest_part(long_data.grid.num_observed) == 2400
+    assert lkgp.coarse.largest_part(500) == 0
 
 
 def test_thinned_data_are_a_part_of_the_data(long_data):

@@ -11,6 +11,7 @@ from lkgp.errors import InputError
 from lkgp.xarray.factors import choose_factors
 from lkgp.xarray.field import Layout
 from lkgp.xarray.gaps import Gaps, run_lengths, withhold
+from lkgp.xarray.outlook import series
 from lkgp.xarray.validation import climatology, linear, nearest
 
 
@@ -97,3 +98,14 @@ def test_error_bars_are_right_on_data_of_the_models_own_kind():
     assert again.scores == found.scores
     with pytest.raises(InputError, match="share must be between"):
         model.validate(share=2.0)
+
+
+def test_the_order_of_times_in_the_field_does_not_matter():
+    field = small_field(places=(3, 3), times=30)
+    order = np.random.default_rng(0).permutation(30)
+    layouts = [Layout.of(array, choose_factors(array)[0]) for array in (field, field.isel(time=order))]
+    values = [layout.to_grid(layout.field) for layout in layouts]
+    assert str(Gaps.of(series(np.isfinite(values[0]), layouts[0]))) == str(Gaps.of(series(np.isfinite(values[1]), layouts[1])))
+    for way in (linear, climatology, nearest):
+        sorted_, shuffled = (way(array, layout) for array, layout in zip(values, layouts, strict=True))
+        assert np.array_equal(shuffled, sorted_[:, order])

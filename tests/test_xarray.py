@@ -356,6 +356,8 @@ def test_own_kernels_and_bad_input(field):
     infinite[2, 1, 0] = np.inf
     with pytest.raises(InputError, match="infinite at time=2019-03-01T04"):
         infinite.lkgp.fill()
+    with pytest.raises(InputError, match="time has 2019-03-01 00:00:00 more than once"):
+        xr.concat([small, small.isel(time=[0])], "time").lkgp.fill()
     with pytest.raises(InputError, match="takes a DataArray, not Dataset"):
         lkgp.xarray.fit(small.to_dataset())
     with pytest.raises(InputError, match="holds <U"):

@@ -28,6 +28,14 @@ def coarse_levels(data: Observations, seed: int) -> Iterator[Observations]:
         size *= GROWTH
 
 
+def largest_part(observations: int) -> int:
+    """About how many observations the largest of the `coarse_levels` has; 0 if there is none."""
+    size, largest = COARSE_OBSERVATIONS, 0
+    while size * 2 <= observations:
+        size, largest = size * GROWTH, size
+    return largest
+
+
 def thin(data: Observations, size: int, seed: int) -> Observations | None:
     """About `size` observations, at some of the points of the long factors; None if no factor is long."""
     grid = data.grid

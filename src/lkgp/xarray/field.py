@@ -40,6 +40,13 @@ class Layout:
                 kept.append(field.notnull().any(others).transpose(*factor.dims).values.ravel())
             else:
                 kept.append(np.ones(int(np.prod([field.sizes[dim] for dim in factor.dims])), dtype=bool))
+        for factor in factors:
+            index = field.indexes.get(factor.dims[0]) if factor.kind == "time" else None
+            if index is not None and not index.is_unique:
+                first = index[index.duplicated()][0]
+                raise InputError(
+                    f"{factor.name} has {first} more than once; drop or average the repeats, as with groupby('{factor.name}').mean()."
+                )
         rulers = tuple(Ruler.of(factor, field.coords, keep) for factor, keep in zip(factors, kept, strict=True))
         return cls(field, rulers, tuple(kept))
 

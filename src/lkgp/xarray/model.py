@@ -185,7 +185,7 @@ def inspect(
 ) -> Outlook:
     """What is missing, which factors would be used, and what filling would take; nothing is fitted. Words as in `fit`."""
     prepared = prepare(field, space, time, factors, kernels)
-    gp = LKGP(prepared.kernels, standardize="values", max_memory=max_memory)
+    gp = LKGP(prepared.kernels, standardize="values", optimizer=SEARCH, max_memory=max_memory)
     return look_ahead(gp, prepared.layout, prepared.points, prepared.values, prepared.notes)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from lkgp.coarse import largest_part
 from lkgp.gp import LKGP
 from lkgp.methods import plan
 from lkgp.model import LatentKroneckerGP
@@ -17,7 +18,7 @@ from lkgp.xarray.field import Layout
 from lkgp.xarray.gaps import Gaps
 from lkgp.xarray.points import flat
 
-# A fit takes about so many evaluations of the likelihood on the whole data, those on parts of it included.
+# A fit takes about so many evaluations of the likelihood on the whole data, or on the part on which it may end.
 EVALUATIONS = 12
 # What a program with torch and xarray takes before it has any data, and arrays of the size of the field that are held at once.
 BASE_MEMORY, FIELD_ARRAYS = 0.4e9, 6
@@ -77,7 +78,9 @@ def look_ahead(gp: LKGP, layout: Layout, points: Sequence[np.ndarray], values: n
     model = LatentKroneckerGP(list(gp.kernels), noise=gp.noise).double()
     fitting = plan(model, data, gp.solver, gp.max_memory, fitting=True).cost
     after = plan(model, data, gp.solver, gp.max_memory)
-    work = (EVALUATIONS * fitting.multiplications if fitting else 0.0) + (after.cost.multiplications if after.cost else 0.0)
+    part, enough = largest_part(data.grid.num_observed), getattr(gp.optimizer, "enough", None)
+    share = part / data.grid.num_observed if enough is not None and part >= enough else 1.0
+    work = (EVALUATIONS * share * fitting.multiplications if fitting else 0.0) + (after.cost.multiplications if after.cost else 0.0)
     memory = max(cost.memory for cost in (fitting, after.cost) if cost) if fitting and after.cost else 0.0
     return Outlook(
         name=str(layout.field.name if layout.field.name is not None else "field"),
@@ -120,13 +123,22 @@ def time_axis(layout: Layout) -> int:
 def series(cells: np.ndarray, layout: Layout) -> np.ndarray:
     """Cells (n_1, ..., n_d) as (m, t): series in time, or along the last factor where there is no time."""
     axis = time_axis(layout)
-    return np.moveaxis(cells, axis, -1).reshape(-1, cells.shape[axis])
+    return np.moveaxis(cells, axis, -1).reshape(-1, cells.shape[axis])[:, time_order(layout)]
 
 
-def from_series(rows: np.ndarray, shape: tuple[int, ...], axis: int) -> np.ndarray:
+def from_series(rows: np.ndarray, shape: tuple[int, ...], layout: Layout) -> np.ndarray:
     """The inverse of `series`: rows (m, t) as cells of a shape (n_1, ..., n_d)."""
+    axis = time_axis(layout)
     others = [n for k, n in enumerate(shape) if k != axis]
-    return np.moveaxis(rows.reshape(*others, shape[axis]), -1, axis)
+    return np.moveaxis(rows[:, np.argsort(time_order(layout))].reshape(*others, shape[axis]), -1, axis)
+
+
+def time_order(layout: Layout) -> np.ndarray:
+    """The positions of the times from the first to the last, whatever their order in the field, (t,)."""
+    axis = time_axis(layout)
+    if layout.time is None:
+        return np.arange(int(layout.kept[axis].sum()))
+    return np.argsort(layout.points()[axis][:, 0], kind="stable")
 
 
 def multiplications_a_second() -> float:

@@ -13,7 +13,7 @@ from lkgp.errors import InputError
 from lkgp.xarray.field import FittedField, Layout
 from lkgp.xarray.gaps import withhold
 from lkgp.xarray.kernels import SAMPLES_A_CYCLE
-from lkgp.xarray.outlook import from_series, series, time_axis
+from lkgp.xarray.outlook import from_series, series, time_axis, time_order
 from lkgp.xarray.points import NUMBERS
 
 LEVELS = (0.5, 0.8, 0.95)
@@ -58,9 +58,8 @@ def validate(model: FittedField, *, share: float = 0.1, seed: int = 0) -> Valida
     layout = model.layout
     values = layout.to_grid(model.observed)
     seen = np.isfinite(values)
-    axis = time_axis(layout)
     hidden, how = withhold(series(seen, layout), share, np.random.default_rng(seed))
-    hidden = from_series(hidden, seen.shape, axis)
+    hidden = from_series(hidden, seen.shape, layout)
     if not hidden.any() or not (seen & ~hidden).any():
         raise InputError("there are too few observed cells to withhold some of them.")
     left = np.where(hidden, np.nan, values)
@@ -92,27 +91,24 @@ def tensors(*arrays: np.ndarray) -> list[torch.Tensor]:
 
 def linear(values: np.ndarray, layout: Layout) -> np.ndarray:
     """Linear interpolation in time, the nearest value beyond the ends; the mean of all where a series has no value."""
-    axis = time_axis(layout)
-    x = layout.points()[axis][:, 0]
-    order = np.argsort(x)
+    x = layout.points()[time_axis(layout)][time_order(layout), 0]
     rows = series(values, layout).copy()
     for row in rows:
-        known = order[np.isfinite(row[order])]
-        row[:] = np.interp(x, x[known], row[known]) if len(known) else np.nanmean(values)
-    return from_series(rows, values.shape, axis)
+        known = np.isfinite(row)
+        row[:] = np.interp(x, x[known], row[known]) if known.any() else np.nanmean(values)
+    return from_series(rows, values.shape, layout)
 
 
 def climatology(values: np.ndarray, layout: Layout) -> np.ndarray:
     """The mean of the same hour of other days, or of the same month of other years, at the same place; its mean where neither is."""
-    axis = time_axis(layout)
-    phase = phases(layout)
+    phase = phases(layout)[time_order(layout)]
     rows = series(values, layout)
     filled = np.empty_like(rows)
     overall = means(rows, np.nanmean(rows))
     for name in np.unique(phase):
         chosen = phase == name
         filled[:, chosen] = means(rows[:, chosen], overall)[:, None]
-    return from_series(filled, values.shape, axis)
+    return from_series(filled, values.shape, layout)
 
 
 def means(rows: np.ndarray, otherwise: Any) -> np.ndarray:
@@ -145,7 +141,7 @@ def nearest(values: np.ndarray, layout: Layout) -> np.ndarray:
         known = np.flatnonzero(np.isfinite(rows[:, t]))
         if len(known):
             filled[:, t] = rows[known[cKDTree(places[known]).query(places)[1]], t]
-    return from_series(filled, values.shape, axis)
+    return from_series(filled, values.shape, layout)
 
 
 WAYS: dict[str, Callable[[np.ndarray, Layout], np.ndarray]] = {
