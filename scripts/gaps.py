@@ -8,7 +8,11 @@ python scripts/gaps.py score era5.nc filled.nc         # beside linear interpola
 import argparse
 
 import numpy as np
+import torch
 import xarray as xr
+
+from lkgp import metrics
+from lkgp.experiments.splits import split_generator, uniform_gaps
 
 
 def only_variable(path: str) -> xr.DataArray:
@@ -19,9 +23,9 @@ def only_variable(path: str) -> xr.DataArray:
 
 def removed(field: xr.DataArray, share: float, run: int, seed: int) -> np.ndarray:
     """Which cells to remove, in the shape of the field, whose first dimension is time."""
-    rng = np.random.default_rng(seed)
     if run == 1:
-        return rng.random(field.shape) < share
+        return ~uniform_gaps((len(field), field[0].size), share, split_generator(seed)).reshape(field.shape)
+    rng = np.random.default_rng(seed)
     gone = np.zeros(field.shape, dtype=bool)
     flat = gone.reshape(len(gone), -1)
     while gone.mean() < share:
@@ -38,14 +42,14 @@ def score(truth: xr.DataArray, filled: xr.Dataset) -> None:
     def rmse(guess: xr.DataArray) -> float:
         return float(np.sqrt(np.nanmean((guess.transpose(*truth.dims).values - truth.values)[gone] ** 2)))
 
-    error = (filled[name].values - truth.values)[gone]
     ours = rmse(filled[name])
     others = {dim: rmse(seen.interpolate_na(dim, fill_value="extrapolate")) for dim in ("time", "longitude")}
     print(f"{gone.sum()} cells ({gone.mean():.1%}) were filled")
     print(f"RMSE: lkgp {ours:.4f}, " + ", ".join(f"linear along {dim} {value:.4f}" for dim, value in others.items()))
     print(f"ratio to the better of them: {ours / min(others.values()):.3f}")
-    for level, width in ((50, 0.6745), (80, 1.2816), (95, 1.9600)):
-        print(f"inside {level} %: {np.mean(np.abs(error) < width * filled[f'{name}_std'].values[gone]):.1%}")
+    y, mean, std = (torch.as_tensor(array.values[gone], dtype=torch.float64) for array in (truth, filled[name], filled[f"{name}_std"]))
+    for level in (0.5, 0.8, 0.95):
+        print(f"inside {level:.0%}: {metrics.coverage(y, mean, std, level):.1%}")
 
 
 def main() -> None:

@@ -18,10 +18,10 @@ import xarray as xr
 from typer.testing import CliRunner
 
 from fields import small_field
-from lkgp import storage
 from lkgp.cli import app
 from lkgp.errors import FileError, InputError
 from lkgp.tables import Table
+from lkgp.whole import write_whole
 
 
 def run(*arguments, code=0):
@@ -272,14 +272,14 @@ def test_an_interrupted_or_failed_write_leaves_nothing(tmp_path):
         raise OSError(28, "No space left on device")
 
     with pytest.raises(FileError, match=r"could not be written, and nothing was left behind.*No space left"):
-        storage.write_whole(path, fail)
+        write_whole(path, fail)
 
     def stop(temporary):
         temporary.write_text("half")
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        storage.write_whole(path, stop)
+        write_whole(path, stop)
     assert path.read_text() == "before"
     assert [p.name for p in tmp_path.iterdir()] == ["out.nc"]
 

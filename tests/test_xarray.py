@@ -5,8 +5,9 @@ import dask.array
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 import xarray as xr
-from gpytorch.kernels import MaternKernel, ScaleKernel
+from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
 
 import lkgp
 import lkgp.xarray
@@ -15,7 +16,7 @@ from lkgp.errors import FileError, InputError
 from lkgp.xarray.factors import choose_factors
 from lkgp.xarray.kernels import default_kernels
 from lkgp.xarray.points import Ruler
-from lkgp.xarray.words import in_words
+from lkgp.xarray.words import HALF, in_words
 
 
 @pytest.fixture(scope="module")
@@ -410,6 +411,13 @@ def test_what_was_fitted_in_words(model):
     assert any("latitude x longitude: likeness falls to one half over" in line and "km" in line for line in lines)
     assert any("a cycle of 24 hours" in line for line in lines)
     assert any("noise" in line and "K" in line for line in lines)
+
+
+def test_likeness_has_fallen_to_one_half_where_the_words_say():
+    for nu, distance in HALF.items():
+        kernel = RBFKernel() if nu is None else MaternKernel(nu=nu)
+        kernel.lengthscale = 1.0
+        assert kernel(torch.zeros(1, 1), torch.full((1, 1), distance)).to_dense().item() == pytest.approx(0.5, abs=1e-3)
 
 
 # What a careful user found

@@ -6,8 +6,6 @@ not in the tables is refused.
 
 import hashlib
 import json
-import os
-import tempfile
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +23,7 @@ from torch import Tensor
 from lkgp import costs, methods, preconditioners, solvers
 from lkgp.errors import FileError, InputError
 from lkgp.fit import BFGS, LBFGS, Adam
+from lkgp.whole import write_whole
 
 FORMAT, VERSION = "lkgp", 1
 
@@ -232,22 +231,16 @@ def checksum(model: str, tensors: dict[str, Tensor]) -> str:
 
 def write(path: str | Path, header: dict[str, Any], tensors: dict[str, Tensor]) -> None:
     """Write a model file; an older one of that name is replaced only once the new one is complete."""
-    path = Path(path)
     model = json.dumps(header)
     metadata = {"format": FORMAT, "version": str(VERSION), "model": model, "checksum": checksum(model, tensors)}
-    try:
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        os.close(handle)
-    except OSError as error:
-        raise FileError(f"{path} cannot be written: {error.strerror}.") from None
-    try:
-        save_file({name: value.cpu().contiguous() for name, value in tensors.items()}, temporary, metadata=metadata)
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except (OSError, SafetensorError) as error:
-        raise FileError(f"{path} could not be written: {error}.") from None
-    finally:
-        Path(temporary).unlink(missing_ok=True)
+
+    def save(temporary: Path) -> None:
+        try:
+            save_file({name: value.cpu().contiguous() for name, value in tensors.items()}, temporary, metadata=metadata)
+        except SafetensorError as error:
+            raise OSError(str(error)) from None
+
+    write_whole(Path(path), save)
 
 
 def read(path: str | Path) -> tuple[dict[str, Any], dict[str, Tensor]]:

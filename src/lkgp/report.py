@@ -131,7 +131,11 @@ def make_report(
     )
 
 
+def progress_words(step: int, value: float) -> str:
+    """What there is to say of an evaluation of the objective, whose value may not be known."""
+    return f"evaluation {step}" + (f", objective {value:.5f} by observation" if math.isfinite(value) else "")
+
+
 def print_progress(step: int, value: float) -> None:
-    """One line on standard error for an evaluation of the objective, whose value may not be known."""
-    known = f", objective {value:.5f} by observation" if math.isfinite(value) else ""
-    print(f"lkgp: evaluation {step}{known}", file=sys.stderr)
+    """One line on standard error."""
+    print(f"lkgp: {progress_words(step, value)}", file=sys.stderr)

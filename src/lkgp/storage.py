@@ -2,16 +2,16 @@
 
 import csv
 import os
-import shutil
 import tempfile
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
 import xarray as xr
 
 from lkgp.errors import FileError
+from lkgp.whole import first_line, write_whole
 
 NETCDF, ZARR, CSV, PARQUET = "netCDF", "Zarr", "CSV", "Parquet"
 ENDINGS = {
@@ -106,28 +106,3 @@ def check_output(path: Path, overwrite: bool) -> None:
         os.rmdir(tempfile.mkdtemp(dir=path.parent))
     except OSError as error:
         raise FileError(f"the folder {path.parent} cannot be written to ({error.strerror}); choose another one.") from None
-
-
-def write_whole(path: Path, write: Callable[[Path], object]) -> None:
-    """Let `write` write to a temporary place beside `path`, and move the result there once it is complete."""
-    try:
-        # A folder, so that the file inside can have its own ending, which tells writers the format.
-        folder = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
-    except OSError as error:
-        raise FileError(f"{path} cannot be written: {error.strerror}.") from None
-    try:
-        temporary = folder / path.name
-        write(temporary)
-        if path.is_dir():  # a Zarr store; a folder cannot be replaced in one step
-            os.replace(path, folder / "before")
-        os.replace(temporary, path)
-    except (OSError, RuntimeError, TypeError, ValueError) as error:
-        if (folder / "before").exists() and not path.exists():
-            os.replace(folder / "before", path)
-        raise FileError(f"{path} could not be written, and nothing was left behind: {first_line(error)}.") from None
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def first_line(error: BaseException) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")

@@ -47,8 +47,11 @@ def stopped_by_ctrl_c() -> Iterator[None]:
 
 
 @contextmanager
-def errors_for_people() -> Iterator[None]:
-    """One sentence and an exit code instead of a traceback; warnings, too, are one line."""
+def errors_for_people(extra: str = "files", stopped: str = "stopped; nothing was written.") -> Iterator[None]:
+    """One sentence and an exit code instead of a traceback; warnings, too, are one line.
+
+    extra: what to install where a package is missing; stopped: what is true after Ctrl-C
+    """
     with warnings.catch_warnings(), stopped_by_ctrl_c():
         warnings.showwarning = lambda message, *_, **__: remark(f"warning: {message}")
         warnings.simplefilter("default", UserWarning)
@@ -65,8 +68,11 @@ def errors_for_people() -> Iterator[None]:
         except MemoryError:
             remark("there is too little memory; give --max-memory, or fill a part of the data at a time.")
             raise typer.Exit(FAILED) from None
+        except ModuleNotFoundError as missing:
+            remark(f"this needs {missing.name}; install it with: pip install 'lkgp[{extra}]'")
+            raise typer.Exit(BAD_INPUT) from None
         except Stopped:
-            remark("stopped; nothing was written.")
+            remark(stopped)
             raise typer.Exit(STOPPED) from None
 
 

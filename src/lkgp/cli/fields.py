@@ -1,7 +1,6 @@
 """Commands for people with gridded data: files in, files out."""
 
 import json
-import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,6 +10,7 @@ from typing import Annotated, Any
 from lkgp.cli.common import bytes_of, err, errors_for_people, remark, tell, typer
 from lkgp.errors import InputError
 from lkgp.experiments.machine import peak_memory
+from lkgp.report import progress_words
 
 Variables = Annotated[list[str] | None, typer.Option("--variable", "-v", help="Only this variable; may be repeated.")]
 Space = Annotated[str | None, typer.Option(help="The dimensions of one factor over places, such as latitude,longitude.")]
@@ -50,6 +50,7 @@ def fill_gaps(
     """Fill the gaps of a file, with an error bar for every cell."""
     with errors_for_people():
         from lkgp import storage  # noqa: PLC0415  (needs packages of its own)
+        from lkgp.xarray import fit  # noqa: PLC0415
         from lkgp.xarray.datasets import put  # noqa: PLC0415
 
         began = time.perf_counter()
@@ -60,12 +61,12 @@ def fill_gaps(
                 storage.check_output(path, overwrite)
         opened = Source.open(source, variable, time_, station, date_format)
         words = {**factor_words(space, opened.time, factor), "seed": seed, "max_memory": bytes_of(max_memory)}
-        pages: list[Any] = []
-        found: list[dict[str, Any]] = []
+        pages: list[tuple[Any, Any]] = []
         result = opened.dataset
         for name in opened.variables:
             with progress(f"fitting {name}", quiet) as step:
-                fitted = opened.fit(name, **words, progress=step, tell=None if quiet else lambda outlook: remark(str(outlook)))
+                tell_first = None if quiet else lambda outlook: remark(str(outlook))
+                fitted = fit(opened.dataset[name], **words, progress=step, tell=tell_first)
             filled = fitted.fill(opened.dataset[name], smooth=smooth, never_observed=never_observed, max_gap=max_gap)
             result = put(result, filled)
             pages.append((fitted, filled))
@@ -73,9 +74,10 @@ def fill_gaps(
                 tell(str(fitted.gp.report_))
         # What took the longest is written before anything else is done with it.
         opened.write(result, output)
+    with errors_for_people(stopped=f"stopped; {output} is written, but not all that was asked beside it."):
         checks = [fitted.validate(seed=seed) if validate or report is not None else None for fitted, _ in pages]
-        for (fitted, filled), checked in zip(pages, checks, strict=True):
-            found.append(summary(fitted, filled, checked))
+        found = [summary(*page, checked) for page, checked in zip(pages, checks, strict=True)]
+        for (fitted, _), checked in zip(pages, checks, strict=True):
             if model is not None:
                 fitted.save(model if len(pages) == 1 else model.with_stem(f"{model.stem}-{fitted.name}"))
             if checked is not None and not quiet and not as_json:
@@ -125,16 +127,7 @@ def predict_field(
     overwrite: Overwrite = False,
 ) -> None:
     """Predict at other places and times with a model that was kept."""
-    with errors_for_people():
-        from lkgp import storage  # noqa: PLC0415  (needs packages of its own)
-        from lkgp.xarray import FieldModel  # noqa: PLC0415
-
-        if storage.is_table(output):
-            raise InputError(f"{output.name} would be a table; give a netCDF or Zarr file.")
-        storage.check_output(output, overwrite)
-        fitted = FieldModel.load(model)
-        storage.write_dataset(fitted.predict(places(at, like), observation_noise=not field_only), output)
-        tell(f"wrote {output}")
+    answer(model, output, overwrite, lambda fitted: fitted.predict(places(at, like), observation_noise=not field_only))
 
 
 def sample_field(
@@ -147,6 +140,11 @@ def sample_field(
     overwrite: Overwrite = False,
 ) -> None:
     """Draw whole fields that agree with the data, at the model's own grid or elsewhere."""
+    answer(model, output, overwrite, lambda fitted: fitted.sample(samples, places(at, like), seed=seed).to_dataset())
+
+
+def answer(model: Path, output: Path, overwrite: bool, ask: Callable[[Any], Any]) -> None:
+    """Write the dataset that `ask` makes of a model that was kept."""
     with errors_for_people():
         from lkgp import storage  # noqa: PLC0415  (needs packages of its own)
         from lkgp.xarray import FieldModel  # noqa: PLC0415
@@ -154,8 +152,7 @@ def sample_field(
         if storage.is_table(output):
             raise InputError(f"{output.name} would be a table; give a netCDF or Zarr file.")
         storage.check_output(output, overwrite)
-        draws = FieldModel.load(model).sample(samples, places(at, like), seed=seed)
-        storage.write_dataset(draws.to_dataset(), output)
+        storage.write_dataset(ask(FieldModel.load(model)), output)
         tell(f"wrote {output}")
 
 
@@ -198,11 +195,6 @@ class Source:
             raise InputError("--station is for tables; a netCDF file has a dimension for its stations.")
         dataset = storage.read_dataset(path)
         return cls(dataset, choose_variables(dataset, variables), time)
-
-    def fit(self, name: str, **words: Any) -> Any:
-        from lkgp.xarray import fit  # noqa: PLC0415  (needs packages of its own)
-
-        return fit(self.dataset[name], **words)
 
     def write(self, result: Any, path: Path) -> None:
         from lkgp import storage  # noqa: PLC0415  (needs packages of its own)
@@ -267,8 +259,7 @@ def progress(what: str, quiet: bool) -> Iterator[Callable[[int, float], None] | 
             remark(f"{what} ...")
 
         def step(count: int, value: float) -> None:
-            known = f", objective {value:.4f} by observation" if math.isfinite(value) else ""
-            line = f"{what}: evaluation {count}{known}"
+            line = f"{what}: {progress_words(count, value)}"
             status.update(line)
             if not err.is_terminal:
                 remark(line)

@@ -10,6 +10,8 @@ from lkgp import demo
 from lkgp.cli.common import BAD_INPUT, err, errors_for_people, out, tell, typer
 from lkgp.errors import InputError
 
+KEPT = "stopped; the results that were finished are kept."
+
 
 def show_demo(
     output: Annotated[Path, typer.Option(help="Where to write the picture.")] = Path("demo.png"),
@@ -49,7 +51,7 @@ def run_benchmarks(
     from lkgp.benchmarks import page as pages  # noqa: PLC0415  (needs packages of its own)
     from lkgp.benchmarks import suite  # noqa: PLC0415
 
-    with errors_for_people():
+    with errors_for_people(stopped=KEPT):
         results = suite.run(groups or list(suite.GROUPS), output, tell=tell)
     if page is not None:
         pages.write(results, page)
@@ -69,7 +71,7 @@ def run_experiment(
     """Run one of the paper's experiments; what was done before is not done again."""
     from lkgp.experiments import plans, report, runs, synthetic  # noqa: PLC0415  (need packages of their own)
 
-    with errors_for_people():
+    with errors_for_people(stopped=KEPT):
         if name == "report":
             report.write(results, page)
             tell(f"wrote {page}")

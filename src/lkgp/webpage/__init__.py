@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from lkgp.storage import write_whole
+from lkgp.whole import write_whole
 from lkgp.xarray.field import Layout
 from lkgp.xarray.model import FieldModel
 from lkgp.xarray.outlook import shown

@@ -43,7 +43,7 @@ def fill_dataset(dataset: xr.Dataset, variables: Sequence[str] | None = None, **
 
 
 def put(dataset: xr.Dataset, filled: xr.Dataset) -> xr.Dataset:
-    """A dataset with a filled variable in its place, its companions beside it, and one more line of history."""
+    """A dataset with a filled variable in its place, its companions beside it, and one more line of history, the newest first."""
     lines = [line for line in (filled.attrs["history"], dataset.attrs.get("history")) if line]
     return dataset.assign({key: filled[key] for key in filled.data_vars}).assign_attrs(history="\n".join(lines))
 

@@ -7,7 +7,7 @@ import xarray as xr
 
 from lkgp.errors import InputError
 from lkgp.xarray.field import FittedField
-from lkgp.xarray.manners import add_to_history, encoding_of, error_attrs, flag_attrs, keeps_attrs, short_gaps
+from lkgp.xarray.manners import encoding_of, error_attrs, flag_attrs, history_line, keeps_attrs, short_gaps
 
 
 def as_mask(where: Any, field: xr.DataArray) -> xr.DataArray:
@@ -71,5 +71,5 @@ def fill_with(
     result[pair[1]].encoding = {}
     over = " x ".join(factor.name for factor in layout.factors)
     did = "smoothed" if smooth else "filled"
-    line = f"{did} {name}: {int(filled.sum())} of {int(missing.sum())} missing cells filled by a Gaussian process over {over}"
-    return result.assign_attrs(add_to_history({}, line))
+    what = f"{did} {name}: {int(filled.sum())} of {int(missing.sum())} missing cells filled by a Gaussian process over {over}"
+    return result.assign_attrs(history=history_line(what))

@@ -44,11 +44,9 @@ def keeps_attrs(wanted: bool | None) -> bool:
     return option if isinstance(option, bool) else True
 
 
-def add_to_history(attrs: dict[Any, Any], line: str) -> dict[Any, Any]:
-    """One more line of `history`, the newest first, as CF's tools write it."""
-    entry = f"{time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())} lkgp {__version__}: {line}"
-    before = attrs.get("history")
-    return {**attrs, "history": f"{entry}\n{before}" if before else entry}
+def history_line(what: str) -> str:
+    """A line of `history`, as CF's tools write it."""
+    return f"{time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())} lkgp {__version__}: {what}"
 
 
 def encoding_of(field: xr.DataArray, filled: xr.DataArray) -> tuple[dict[Any, Any], dict[Any, Any]]:

@@ -8,7 +8,7 @@ from lkgp.xarray.model import FieldModel
 from lkgp.xarray.points import Ruler
 
 # The distance, in length scales, at which the correlation has fallen to one half.
-HALF = {0.5: 0.693, 1.5: 0.980, 2.5: 1.040, None: 1.177}
+HALF = {0.5: 0.693, 1.5: 0.969, 2.5: 1.042, None: 1.177}
 
 
 def in_words(model: FieldModel) -> list[str]:
