@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from cases import CASES, SOME, name
-from lkgp import LKGP, ConjugateGradients, Direct, Iterative, Plan, condition
+from lkgp import LKGP, ConjugateGradients, Direct, Iterative, Plan, Spectral, condition
 from lkgp.methods import plan
 
 ITERATIVE = Iterative(ConjugateGradients(rtol=1e-10), num_samples=2000)
@@ -29,6 +29,15 @@ def test_mean_and_variance_along_every_axis_of_reduction(case):
         for new in places(case):
             np.testing.assert_allclose(posterior.mean(tensors(new)).numpy(), oracle.mean_at(new), atol=1e-6)
             np.testing.assert_allclose(posterior.variance(tensors(new)).numpy(), oracle.variance_at(new), atol=1e-6)
+
+
+@pytest.mark.parametrize("case", CASES, ids=name)
+def test_joint_covariance_of_few_cells(case):
+    model, data, oracle = case.build(), case.data(), case.oracle()
+    for method in (Direct(), Spectral(residual_rtol=1e-10, rtol=1e-9, tolerance=1e-12), ITERATIVE):
+        posterior = condition(model, data, Plan(method, ""))
+        for new in places(case):
+            np.testing.assert_allclose(posterior.covariance(tensors(new)).numpy(), oracle.covariance_at(new), atol=1e-6)
 
 
 @pytest.mark.parametrize("case", SOME, ids=name)

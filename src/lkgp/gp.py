@@ -238,6 +238,17 @@ class LKGP:
         std = variance.sqrt() * self._value_scaling.scale
         return self._kind.make(self._value_scaling.undo(mean.double())), self._kind.make(std)
 
+    def covariance(self, coords: Sequence[Array | None] | None = None) -> Array:
+        """The joint posterior covariance of f at the cells of the product of `coords`, (N', N'), the last factor running fastest.
+
+        It is exact, and takes a solve for every cell: for few cells, or for models with few observations.
+
+        coords: as in `predict`
+        """
+        posterior = self._fitted()
+        points, _ = self._points(coords)
+        return self._kind.make(posterior.covariance(points).double() * self._value_scaling.scale.square())
+
     def sample(
         self, num_samples: int, coords: Sequence[Array | None] | None = None, *, seed: int | None = None, observation_noise: bool = False
     ) -> Array:

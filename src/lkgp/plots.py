@@ -1,4 +1,4 @@
-"""Pictures of filled fields. Each function takes matplotlib's axes, or makes them, and returns them."""
+"""Pictures of filled fields and of learning curves. Each function takes matplotlib's axes, or makes them, and returns them."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,6 +8,7 @@ import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
 
+from lkgp.curves.forecast import Forecast
 from lkgp.errors import InputError
 from lkgp.xarray.factors import Meanings
 from lkgp.xarray.points import unwrapped
@@ -83,3 +84,21 @@ def chosen(array: xr.DataArray, at: Where | None) -> xr.DataArray:
 
 def new_axes(size: tuple[float, float]) -> Axes:
     return plt.subplots(figsize=size, layout="constrained")[1]
+
+
+def plot_forecast(forecast: Forecast, *, ax: Axes | None = None) -> Axes:
+    """How a training run will go on: what was seen, the median to come, and its interval as a fan; what it is compared with as a line."""
+    ax = ax if ax is not None else new_axes((6.4, 4.0))
+    epochs, values = forecast.seen
+    ahead = forecast.epochs >= (epochs[-1] if len(epochs) else 0)
+    ax.plot(epochs, values, ".-", color="black", label="seen")
+    ax.plot(forecast.epochs[ahead], forecast.median[ahead], color="tab:blue", label="expected")
+    for shrink, alpha in ((1.0, 0.15), (0.5, 0.25)):
+        low, high = (forecast.median + shrink * (end - forecast.median) for end in (forecast.lower, forecast.upper))
+        label = f"{forecast.level:.0%}" if shrink == 1.0 else None
+        ax.fill_between(forecast.epochs[ahead], low[ahead], high[ahead], color="tab:blue", alpha=alpha, linewidth=0, label=label)
+    if forecast.best is not None:
+        ax.axhline(forecast.best, color="tab:green", linestyle="--", label=f"to beat (probability {forecast.probability:.2g})")
+    ax.set(xlabel="epoch", ylabel="value", title="" if forecast.run is None else f"run {forecast.run}")
+    ax.legend()
+    return ax

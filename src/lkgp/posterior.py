@@ -9,7 +9,7 @@ f is one draw from the prior, a function of coordinates; the weights a - v are s
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, reduce
 from math import prod
 
 import torch
@@ -264,6 +264,17 @@ class Posterior:
             variance = self.draws(self.plan.method.num_samples, self.seed).variance(coords)
         # A variance is never below the rounding of the numbers that it is the difference of.
         return torch.maximum(variance, torch.finfo(prior.dtype).eps * prior)
+
+    @torch.no_grad()
+    def covariance(self, coords: Sequence[Tensor]) -> Tensor:
+        """The joint posterior covariance of f at the cells of the product of `coords`, (N', N'): exact, and a solve for every cell."""
+        prior = reduce(torch.kron, [self.model.cross_factor(k, x, x) for k, x in enumerate(coords)])
+        # C = K(., X), (N', n): at every observed cell, products of the factors' covariances
+        factors = zip(self.cross_factors(coords), self.data.grid.axis_index, strict=True)
+        cross = reduce(lambda a, b: (a[:, None, :] * b).flatten(0, 1), [c[:, index] for c, index in factors])
+        # K(., .) - C A^-1 C^T
+        explained = cross @ self.solve(cross.mT.contiguous()).values
+        return prior - (explained + explained.mT) / 2
 
     @property
     def variance_error(self) -> float:

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from lkgp.benchmarks import pruning_page
 from lkgp.costs import break_even
 
 TITLES = {
@@ -75,9 +76,9 @@ def write(results: dict[str, Any], path: Path) -> None:
             ours = next((run for run in runs if run["contestant"] == "lkgp" and "failed" not in run), None)
             if ours is not None:
                 lines += _remarks(kind, ours)
-    lines += _robot(results) + _products(results) + _growth(results)
-    drawn = (_ratio_chart(results, path.parent), _robot_chart(results, path.parent), _growth_chart(results, path.parent))
-    charts = [chart for chart in drawn if chart is not None]
+    lines += _robot(results) + _products(results) + _growth(results) + pruning_page.section(results)
+    makers = (_ratio_chart, _robot_chart, _growth_chart, pruning_page.chart)
+    charts = [chart for make in makers if (chart := make(results, path.parent)) is not None]
     lines += ["## Charts", "", *(f"![{words}]({name})" for name, words in charts), ""] if charts else []
     lines += ["## Again", "", "```", "LKGP_DATA=folder lkgp bench --output benchmarks.json --page docs/performance.md", "```", ""]
     path.write_text("\n".join(lines))

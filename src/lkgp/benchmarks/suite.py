@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lkgp.benchmarks import growth, products
+from lkgp.benchmarks import growth, products, pruning
 from lkgp.benchmarks.contestants import Result, contestant
 from lkgp.errors import InputError
 from lkgp.experiments import problems
@@ -53,7 +53,11 @@ BOUTS = {
     ],
     "climate": [Bout(f"climate-{missing}", ("lkgp",)) for missing in (10, 30, 50)],
 }
-MEASURES: dict[str, Callable[[Callable[[str], None]], dict[str, Any]]] = {"products": products.measure, "growth": growth.measure}
+MEASURES: dict[str, Callable[[Callable[[str], None]], dict[str, Any]]] = {
+    "products": products.measure,
+    "growth": growth.measure,
+    "pruning": pruning.measure,
+}
 GROUPS = (*BOUTS, *MEASURES)
 
 

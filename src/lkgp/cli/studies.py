@@ -42,7 +42,7 @@ def show_demo(
 def run_benchmarks(
     groups: Annotated[
         list[str] | None,
-        typer.Argument(help="curves, weather, robot, climate, products, growth; or a case such as era5-30; all by default."),
+        typer.Argument(help="curves, weather, robot, climate, products, growth, pruning; or a case such as era5-30; all by default."),
     ] = None,
     output: Annotated[Path, typer.Option(help="Where to keep the results.")] = Path("benchmarks.json"),
     page: Annotated[Path | None, typer.Option(help="Where to write a page with charts about them.")] = None,

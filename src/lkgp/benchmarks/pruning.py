@@ -1,0 +1,141 @@
+"""Learning curves replayed as tuning: runs arrive, report epoch by epoch, and may be stopped. What does each pruner spend and lose?"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import optuna
+
+from lkgp.experiments.datasets import lcbench
+from lkgp.optuna import LKGPPruner
+
+SETS = (
+    "APSFailure",
+    "Australian",
+    "Fashion-MNIST",
+    "KDDCup09_appetency",
+    "MiniBooNE",
+    "adult",
+    "bank-marketing",
+    "blood-transfusion-service-center",
+    "cnae-9",
+    "covertype",
+    "fabert",
+    "higgs",
+    "kr-vs-kp",
+    "segment",
+)
+RUNS, ORDERS, MANY_RUNS = 200, 3, 1000
+
+median = optuna.pruners.MedianPruner
+# By family: what a setting is called, and how the pruner is made; the first setting of each is its default, and run on all orders.
+PRUNERS: dict[str, dict[str, Callable[[int], Any]]] = {
+    "lkgp": {
+        "default": lambda _: LKGPPruner(),
+        "threshold 0.01": lambda _: LKGPPruner(threshold=0.01),
+        "threshold 0.1": lambda _: LKGPPruner(threshold=0.1),
+    },
+    "median": {
+        "default": lambda _: median(),
+        "10 warmup steps": lambda _: median(n_warmup_steps=10),
+        "75th percentile": lambda _: optuna.pruners.PercentilePruner(75.0),
+        "25th percentile": lambda _: optuna.pruners.PercentilePruner(25.0),
+    },
+    "successive halving": {
+        "default": lambda _: optuna.pruners.SuccessiveHalvingPruner(),
+        "min_resource 4": lambda _: optuna.pruners.SuccessiveHalvingPruner(min_resource=4),
+        "reduction_factor 2": lambda _: optuna.pruners.SuccessiveHalvingPruner(reduction_factor=2),
+    },
+    "Hyperband": {
+        "default": lambda epochs: optuna.pruners.HyperbandPruner(max_resource=epochs),
+        "reduction_factor 2": lambda epochs: optuna.pruners.HyperbandPruner(max_resource=epochs, reduction_factor=2),
+    },
+    "patient": {
+        "patience 5": lambda _: optuna.pruners.PatientPruner(median(), patience=5),
+        "patience 2": lambda _: optuna.pruners.PatientPruner(median(), patience=2),
+    },
+    "Wilcoxon": {
+        "default": lambda _: optuna.pruners.WilcoxonPruner(),
+        "p_threshold 0.01": lambda _: optuna.pruners.WilcoxonPruner(p_threshold=0.01),
+    },
+    "none": {"default": lambda _: optuna.pruners.NopPruner()},
+}
+
+
+@dataclass(frozen=True)
+class Replay:
+    """What one pruner did with the runs of one set in one order.
+
+    spent: the share of all epochs that were trained
+    best_kept: whether the run that ends best was trained to its end
+    regret: by how much the best run that was trained to its end is worse than that, in units of how much a median run is worse
+    median_seconds, worst_seconds: of one question whether to prune
+    """
+
+    dataset: str
+    order: int
+    family: str
+    setting: str
+    runs: int
+    spent: float
+    best_kept: bool
+    regret: float
+    median_seconds: float
+    worst_seconds: float
+
+
+def replay(dataset: str, order: int, family: str, setting: str, runs: int = RUNS) -> Replay:
+    """Runs of an LCBench set, drawn and ordered by a seed, through an Optuna study."""
+    X, Y = lcbench(dataset)
+    chosen = np.random.default_rng(order).choice(len(X), runs, replace=False)
+    X, Y = X[chosen], Y[chosen]
+    epochs = Y.shape[1]
+    study = optuna.create_study(pruner=PRUNERS[family][setting](epochs), study_name=f"{dataset} {order}")
+    spaces: dict[str, Any] = {
+        f"x{j}": optuna.distributions.FloatDistribution(float(low), float(high))
+        for j, (low, high) in enumerate(zip(X.min(0), X.max(0), strict=True))
+    }
+    spent, ends, waits = 0, np.full(runs, np.inf), []
+    for number, (x, curve) in enumerate(zip(X, Y, strict=True)):
+        study.enqueue_trial({f"x{j}": float(value) for j, value in enumerate(x)})
+        trial = study.ask(spaces)
+        for step, value in enumerate(curve.tolist()):
+            trial.report(value, step)
+            spent += 1
+            began = time.perf_counter()
+            stop = trial.should_prune()
+            waits.append(time.perf_counter() - began)
+            if stop:
+                break
+        if stop:
+            study.tell(trial, state=optuna.trial.TrialState.PRUNED)
+        else:
+            study.tell(trial, value)
+            ends[number] = value
+    last = Y[:, -1]
+    regret = float((ends.min() - last.min()) / (np.median(last) - last.min()))
+    kept = bool(np.isfinite(ends[np.argmin(last)]))
+    return Replay(dataset, order, family, setting, runs, spent / Y.size, kept, regret, float(np.median(waits)), float(np.max(waits)))
+
+
+def measure(tell: Callable[[str], None], sets: Sequence[str] = SETS, orders: int = ORDERS, many: int = MANY_RUNS) -> dict[str, Any]:
+    """Every pruner on every set: its default in all orders, its other settings in one; and lkgp with many runs."""
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    found = []
+    for dataset in sets:
+        for family, settings in PRUNERS.items():
+            for place, setting in enumerate(settings):
+                for order in range(orders if place == 0 else 1):
+                    found.append(asdict(replay(dataset, order, family, setting)))
+                    tell(in_words(found[-1]))
+    crowded = asdict(replay(sets[0], 0, "lkgp", "default", many))
+    tell(in_words(crowded))
+    return {"replays": found, "many": crowded}
+
+
+def in_words(replayed: dict[str, Any]) -> str:
+    kept = "best kept" if replayed["best_kept"] else f"regret {replayed['regret']:.3f}"
+    who = f"{replayed['dataset']}, order {replayed['order']}, {replayed['runs']} runs: {replayed['family']}, {replayed['setting']}"
+    return f"{who}: {replayed['spent']:.1%} of the epochs, {kept}, worst wait {replayed['worst_seconds']:.2f} s"

@@ -1,0 +1,145 @@
+"""A model of learning curves: which runs will end well."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from lkgp.curves.configurations import Space, as_configurations
+from lkgp.curves.forecast import Forecast, forecast_from
+from lkgp.curves.prior import Frame
+from lkgp.curves.values import Direction, Transform, ValueScale
+from lkgp.errors import InputError, NotFittedError
+from lkgp.gp import LKGP
+
+# Of the intervals.
+LEVEL = 0.9
+# Training of up to so many epochs has all of them in the model, seen or not.
+EVERY_EPOCH = 500
+
+
+class CurveModel:
+    """A Gaussian process over the configurations of runs and their epochs.
+
+    direction: "minimize" or "maximize" the value
+    transform: of the value: "log", "logit", "none", or "auto" for what suits the last values
+    last_epoch: at which runs end; the last that is seen by default
+    log: parameters on a logarithmic scale; those that span a wide range are, anyway
+    seed, max_memory: as in LKGP
+
+    After `fit`: `gp_` (the LKGP, in units of `frame_`), `report_`.
+    """
+
+    def __init__(
+        self,
+        *,
+        direction: Direction = "minimize",
+        transform: Transform = "auto",
+        last_epoch: int | None = None,
+        log: Sequence[str] = (),
+        seed: int = 0,
+        max_memory: float | None = None,
+    ) -> None:
+        self.direction, self.transform, self.last_epoch, self.log = direction, transform, last_epoch, log
+        self.seed, self.max_memory = seed, max_memory
+        self.gp_: LKGP | None = None
+
+    def fit(self, configurations: Any, curves: Any) -> "CurveModel":
+        """configurations: one a run: dictionaries, a DataFrame, or an array (runs, parameters)
+        curves: an array (runs, epochs), or a list with a sequence of values from epoch 1 on, or a {epoch: value}, a run. NaN and
+            infinite values are epochs that failed; they are left out.
+        """
+        self.configurations_ = as_configurations(configurations)
+        self.curves_ = as_curves(curves)
+        if len(self.configurations_) != len(self.curves_):
+            raise InputError(f"there are {len(self.configurations_)} configurations but {len(self.curves_)} curves; give one a run.")
+        last = np.array([values[-1] for _, values in self.curves_ if len(values)])
+        if not len(last):
+            raise InputError("no run has a finite value yet; there is nothing to learn from.")
+        every = np.concatenate([values for _, values in self.curves_])
+        longest = max(int(epochs[-1]) for epochs, _ in self.curves_ if len(epochs))
+        if self.last_epoch is not None and longest > self.last_epoch:
+            raise InputError(f"epoch {longest} was seen, but last_epoch is {self.last_epoch}.")
+        space = Space.of(self.configurations_, self.log)
+        self.frame_ = Frame(space, ValueScale.of(last, self.direction, self.transform, every), max(self.last_epoch or longest, 1))
+        # All epochs, so that later ones can be added; of very long training only those that were seen.
+        ahead = np.arange(1.0, self.frame_.last_epoch + 1) if self.frame_.last_epoch <= EVERY_EPOCH else [self.frame_.last_epoch]
+        self.epochs_ = np.unique(np.concatenate([epochs for epochs, _ in self.curves_] + [ahead]))
+        values = np.full((len(self.curves_), len(self.epochs_)), np.nan)
+        for row, (at, seen) in zip(values, self.curves_, strict=True):
+            row[np.searchsorted(self.epochs_, at)] = self.frame_.scale.apply(seen)
+        points = self.frame_.points(self.configurations_, np.arange(len(self.curves_)))
+        gp = LKGP(self.frame_.kernels(), noise=self.frame_.noise(), standardize=False, seed=self.seed, max_memory=self.max_memory)
+        self.gp_ = gp.fit([points, self.frame_.times(self.epochs_)], values)
+        self.report_ = self.gp_.report_
+        return self
+
+    def add(self, run: int, values: Mapping[int, float], *, refit: bool = False) -> "CurveModel":
+        """Take in more epochs of one run: {epoch: value}. An epoch that was there before is averaged with what is new.
+
+        refit: also learn the hyperparameters again, from where they are
+        """
+        gp = self._fitted()
+        if not 0 <= run < len(self.curves_):
+            raise InputError(f"there is no run {run}; there are {len(self.curves_)}, from 0 on.")
+        epochs, seen = as_curve(values, run)
+        unknown = np.setdiff1d(epochs, self.epochs_)
+        if len(unknown):
+            raise InputError(f"epoch {int(unknown[0])} is not among those of the model, from {self.epochs_[0]:g} to {self.epochs_[-1]:g}.")
+        new = np.full((len(self.curves_), len(self.epochs_)), np.nan)
+        new[run, np.searchsorted(self.epochs_, epochs)] = self.frame_.scale.apply(seen)
+        if np.isfinite(new).any():
+            self.gp_ = gp.update(new, refit=refit)
+        self.curves_[run] = as_curve(dict(zip(*self.curves_[run], strict=True)) | dict(zip(epochs, seen, strict=True)), run)
+        self.report_ = gp.report_
+        return self
+
+    def forecasts(self, *, threshold: float | None = None, level: float = LEVEL) -> list[Forecast]:
+        """How every run will go on.
+
+        threshold: the value to compare last values with; by default the best that another run has reached at the last epoch
+        level: the probability of the intervals
+        """
+        gp = self._fitted()
+        epochs = np.arange(1, self.frame_.last_epoch + 1)
+        mean, std = gp.predict([None, self.frame_.times(epochs)], observation_noise=True)
+        made = []
+        for run, seen in enumerate(self.curves_):
+            best = threshold if threshold is not None else self._best(run)
+            made.append(forecast_from(self.frame_.scale, epochs, mean[run], std[run], seen, best, level, run))
+        return made
+
+    def forecast(self, run: int, *, threshold: float | None = None, level: float = LEVEL) -> Forecast:
+        """How one run will go on; words as in `forecasts`."""
+        return self.forecasts(threshold=threshold, level=level)[run]
+
+    def _best(self, run: int) -> float | None:
+        """The best last value of the other runs that are complete."""
+        done = [v[-1] for other, (e, v) in enumerate(self.curves_) if other != run and len(e) and e[-1] == self.frame_.last_epoch]
+        return (min(done) if self.direction == "minimize" else max(done)) if done else None
+
+    def _fitted(self) -> LKGP:
+        if self.gp_ is None:
+            raise NotFittedError("this model has seen no curves yet; call fit first.")
+        return self.gp_
+
+
+def as_curves(given: Any) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Epochs and finite values of every run, each a pair of (epochs seen,)."""
+    if isinstance(given, np.ndarray) and given.ndim != 2:
+        raise InputError(f"an array of curves must be (runs, epochs), not of shape {given.shape}.")
+    return [as_curve(curve, run) for run, curve in enumerate(given)]
+
+
+def as_curve(curve: Any, run: int) -> tuple[np.ndarray, np.ndarray]:
+    """Epochs, ascending, and the finite values there; a sequence begins with epoch 1."""
+    pairs = sorted(curve.items()) if isinstance(curve, Mapping) else list(enumerate(curve, start=1))
+    try:
+        epochs = np.array([epoch for epoch, _ in pairs], dtype=float)
+        values = np.array([value for _, value in pairs], dtype=float)
+    except (TypeError, ValueError):
+        raise InputError(f"the curve of run {run} has something in it that is not a number.") from None
+    if len(epochs) and (epochs[0] < 0 or (epochs != np.round(epochs)).any()):
+        raise InputError(f"the epochs of run {run} must be whole numbers from 0 on.")
+    finite = np.isfinite(values)
+    return epochs[finite], values[finite]

@@ -1,0 +1,154 @@
+"""The pruner in real studies: threads, processes, failures, and every kind of parameter."""
+
+import pickle
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import optuna
+import pytest
+
+from lkgp import InputError
+from lkgp.optuna import REASON, LKGPPruner
+
+optuna.logging.set_verbosity(optuna.logging.WARNING)
+STEPS = 15
+
+
+def train(trial, sign=1.0):
+    """A training that ends well for rates near 10^-2.5, and reports its loss."""
+    rate = trial.suggest_float("rate", 1e-4, 1e-1, log=True)
+    layers = trial.suggest_int("layers", 1, 3)
+    kind = trial.suggest_categorical("kind", ["adam", "sgd"])
+    momentum = trial.suggest_float("momentum", 0.0, 1.0) if kind == "sgd" else 0.5
+    level = 0.2 + 0.2 * (np.log10(rate) + 2.5) ** 2 + 0.05 * layers + 0.1 * abs(momentum - 0.5)
+    rng = np.random.default_rng(trial.number)
+    for step in range(STEPS):
+        value = sign * (level + np.exp(-0.4 * (step + 1)) + 0.005 * rng.normal())
+        trial.report(value, step)
+        if trial.should_prune():
+            raise optuna.TrialPruned
+    return value
+
+
+def new_study(pruner, direction="minimize", **words):
+    return optuna.create_study(direction=direction, pruner=pruner, sampler=optuna.samplers.RandomSampler(seed=0), **words)
+
+
+def states(study):
+    return [trial.state.name for trial in study.trials]
+
+
+@pytest.fixture(scope="module")
+def study():
+    made = new_study(LKGPPruner())
+    made.optimize(train, n_trials=40)
+    return made
+
+
+def test_it_prunes_the_bad_keeps_the_best_and_says_why(study):
+    everything = new_study(optuna.pruners.NopPruner())
+    everything.optimize(train, n_trials=40)
+    assert study.best_value == everything.best_value
+    spent = sum(len(trial.intermediate_values) for trial in study.trials)
+    assert spent < 0.5 * 40 * STEPS
+    assert states(study)[:5] == ["COMPLETE"] * 5
+    pruned = [trial for trial in study.trials if trial.state.name == "PRUNED"]
+    assert len(pruned) > 20
+    assert all("better than" in trial.system_attrs[REASON] for trial in pruned)
+
+
+def test_the_same_reports_make_the_same_verdicts_wherever_they_are_asked(study):
+    fresh, copied = LKGPPruner(), pickle.loads(pickle.dumps(study.pruner))
+    for trial in study.trials[-3:]:
+        answers = [pruner.judge(study, trial) for pruner in (study.pruner, fresh, copied)]
+        assert len({answer.forecast.probability for answer in answers}) == 1
+
+
+def test_values_are_maximized_just_as_well(study):
+    upside = new_study(LKGPPruner(), "maximize")
+    upside.optimize(lambda trial: train(trial, sign=-1.0), n_trials=40)
+    assert upside.best_value == pytest.approx(-study.best_value)
+    assert states(upside).count("PRUNED") > 20
+
+
+def test_warmup_and_intervals_are_kept():
+    study = new_study(LKGPPruner(max_resource=STEPS, n_warmup_steps=3, interval_steps=4))
+    study.optimize(train, n_trials=25)
+    lengths = {len(trial.intermediate_values) for trial in study.trials if trial.state.name == "PRUNED"}
+    assert lengths
+    assert lengths <= {4, 8, 12}
+
+
+def test_a_value_that_is_not_a_number_is_pruned_and_a_failure_is_a_warning(monkeypatch):
+    study = new_study(LKGPPruner())
+    trial = study.ask()
+    trial.report(float("nan"), 0)
+    assert trial.should_prune()
+    other = study.ask()
+    assert not other.should_prune()
+    other.report(1.0, 0)
+    monkeypatch.setattr(LKGPPruner, "judge", lambda *_: 1 / 0)
+    with pytest.warns(UserWarning, match="not pruned, because that failed: ZeroDivisionError"):
+        assert not other.should_prune()
+
+
+def test_odd_trials_do_no_harm():
+    """Trials without reports, with sparse steps, failed ones, and one that reports more than the others."""
+    study = new_study(LKGPPruner(n_startup_trials=3))
+    for number in range(8):
+        trial = study.ask()
+        trial.suggest_float("x", 0, 1)
+        if number == 3:
+            study.tell(trial, 0.5)
+            continue
+        if number == 4:
+            study.tell(trial, state=optuna.trial.TrialState.FAIL)
+            continue
+        for step in range(0, 30 if number == 6 else 20, 5):
+            trial.report(1.0 / (step + 1) + 0.1 * number, step)
+            assert isinstance(trial.should_prune(), bool)
+        study.tell(trial, 0.1 * number)
+    assert len(study.trials) == 8
+
+
+def test_bad_settings_are_refused():
+    for words in (
+        {"max_resource": 0},
+        {"threshold": 1.5},
+        {"n_startup_trials": 0},
+        {"n_warmup_steps": -1},
+        {"interval_steps": 0},
+        {"transform": "cube"},
+    ):
+        with pytest.raises(InputError):
+            LKGPPruner(**words)
+
+
+def test_four_threads():
+    study = new_study(LKGPPruner())
+    study.optimize(train, n_trials=40, n_jobs=4)
+    assert set(states(study)) == {"COMPLETE", "PRUNED"}
+    assert states(study).count("PRUNED") > 10
+
+
+def test_two_processes_share_a_database(tmp_path):
+    storage = f"sqlite:///{tmp_path}/study.db"
+    new_study(LKGPPruner(), storage=storage, study_name="shared")
+    program = textwrap.dedent(f"""
+        import sys; sys.path.insert(0, {str(__import__("pathlib").Path(__file__).parent)!r})
+        import optuna
+        from test_optuna import train
+        from lkgp.optuna import LKGPPruner
+        study = optuna.load_study(study_name="shared", storage={storage!r}, pruner=LKGPPruner())
+        study.optimize(train, n_trials=15, n_jobs=2)
+    """)
+    workers = [subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    for worker in workers:
+        _, said = worker.communicate(timeout=300)
+        assert worker.returncode == 0, said
+    study = optuna.load_study(study_name="shared", storage=storage)
+    assert len(study.trials) == 30
+    assert set(states(study)) == {"COMPLETE", "PRUNED"}
+    assert any(REASON in trial.system_attrs for trial in study.trials)
