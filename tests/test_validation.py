@@ -109,3 +109,16 @@ def test_the_order_of_times_in_the_field_does_not_matter():
     for way in (linear, climatology, nearest):
         sorted_, shuffled = (way(array, layout) for array, layout in zip(values, layouts, strict=True))
         assert np.array_equal(shuffled, sorted_[:, order])
+
+
+def test_large_fields_are_validated_in_a_window_of_time(monkeypatch):
+    field = small_field(places=(3, 4), times=120)
+    model = lkgp.xarray.fit(field)
+    monkeypatch.setattr("lkgp.xarray.validation.MOST_CELLS", 60 * 11)  # one place has no value at all
+    checked = model.validate()
+    assert "in 60 of the 120 times" in checked.how
+    assert 0 < checked.withheld <= 0.2 * 60 * 11
+    # The same as a model that has seen nothing but the window, less what is withheld.
+    assert checked.scores["lkgp"]["rmse"] < checked.scores["climatology"]["rmse"]
+    assert 0.8 < checked.scores["lkgp"]["in_95%"] <= 1.0
+    assert model.validate().to_dict() == checked.to_dict()

@@ -141,14 +141,15 @@ class LKGP:
         start = observations.grid.gather(old.grid.scatter(posterior.weights))
         return self._finish(observations, self._kind, everywhere, refit, self.model_, start)
 
-    def conditioned_on(self, Y: Array) -> "LKGP":
-        """Another model with the same hyperparameters that has seen other values of the same grid: this one less what is withheld.
+    def conditioned_on(self, Y: Array, coords: Sequence[Array] | None = None) -> "LKGP":
+        """Another model with the same hyperparameters that has seen other values: those of this one less what is withheld, say.
 
-        Y: (n_1, ..., n_d), NaN where nothing was observed
+        Y: (n'_1, ..., n'_d), NaN where nothing was observed
+        coords: of the values, one array a factor; those of this model by default
         """
         self._fitted()
         other = copy.copy(self)
-        coords = list(self.observations_.grid.coords)
+        coords = list(self.observations_.grid.coords) if coords is None else coords
         return other._finish(from_array(coords, Y), self._kind, None, False, self.model_, None)
 
     def _fit(self, observations: Observations, kind: ArrayKind, noise_everywhere: Tensor | None, optimize: bool) -> "LKGP":

@@ -6,6 +6,7 @@
 f is one draw from the prior, a function of coordinates; the weights a - v are solved for once.
 """
 
+import logging
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -28,6 +29,8 @@ from lkgp.readers import Observations
 from lkgp.solvers import Reason, Solution, solve
 from lkgp.solvers.base import column_norms, scaled_residual
 from lkgp.spectral import SpectralSystem
+
+log = logging.getLogger("lkgp.posterior")
 
 # Sets of draws, beside those behind the variance, that are kept for when they are asked again.
 KEPT_DRAWS = 4
@@ -59,6 +62,7 @@ class PosteriorDraws:
         generator = torch.Generator(grid.index.device).manual_seed(seed + NOISE_SEED)
         scale, parts = posterior.operator.noise_diagonal().sqrt(), []
         for columns in self._blocks():
+            log.info("solving for draws %d to %d of %d", columns.start + 1, columns.stop, self.prior.num)
             latent = self.prior(grid.coords, columns)
             noisy = grid.gather(latent)
             for column in noisy.unbind(dim=1):  # one by one, so that they do not depend on how many are drawn at a time

@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from lkgp.gp import LKGP
 
 # Tasks without coordinates are related by a matrix of this rank, at the most, plus what each has of its own.
-TASK_RANK = 4
+TASK_RANK = 2
 
 
 class LKGPRegressor(RegressorMixin, BaseEstimator):

@@ -1,6 +1,7 @@
 """Commands for people with gridded data: files in, files out."""
 
 import json
+import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -67,7 +68,8 @@ def fill_gaps(
             with progress(f"fitting {name}", quiet) as step:
                 tell_first = None if quiet else lambda outlook: remark(str(outlook))
                 fitted = fit(opened.dataset[name], **words, progress=step, tell=tell_first)
-            filled = fitted.fill(opened.dataset[name], smooth=smooth, never_observed=never_observed, max_gap=max_gap)
+            with remarks_of_the_engine(quiet):
+                filled = fitted.fill(opened.dataset[name], smooth=smooth, never_observed=never_observed, max_gap=max_gap)
             result = put(result, filled)
             pages.append((fitted, filled))
             if not quiet and not as_json:
@@ -75,7 +77,8 @@ def fill_gaps(
         # What took the longest is written before anything else is done with it.
         opened.write(result, output)
     with errors_for_people(stopped=f"stopped; {output} is written, but not all that was asked beside it."):
-        checks = [fitted.validate(seed=seed) if validate or report is not None else None for fitted, _ in pages]
+        with remarks_of_the_engine(quiet):
+            checks = [fitted.validate(seed=seed) if validate or report is not None else None for fitted, _ in pages]
         found = [summary(*page, checked) for page, checked in zip(pages, checks, strict=True)]
         for (fitted, _), checked in zip(pages, checks, strict=True):
             if model is not None:
@@ -265,3 +268,25 @@ def progress(what: str, quiet: bool) -> Iterator[Callable[[int, float], None] | 
                 remark(line)
 
         yield step
+
+
+@contextmanager
+def remarks_of_the_engine(quiet: bool) -> Iterator[None]:
+    """Write what the engine logs of long solves to standard error."""
+    if quiet:
+        yield
+        return
+
+    class Remarks(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            remark(record.getMessage())
+
+    logger, handler = logging.getLogger("lkgp.posterior"), Remarks(logging.INFO)
+    before = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(before)

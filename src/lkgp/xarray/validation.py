@@ -17,6 +17,8 @@ from lkgp.xarray.outlook import from_series, series, time_axis, time_order
 from lkgp.xarray.points import NUMBERS
 
 LEVELS = (0.5, 0.8, 0.95)
+# Of larger fields, a window in time of about so many cells is validated; it has at least so many times.
+MOST_CELLS, LEAST_TIMES = 200_000, 48
 # Levels of the calibration plot.
 CURVE = tuple(np.round(np.arange(0.05, 1.0, 0.05), 2).tolist())
 
@@ -52,18 +54,26 @@ class Validation:
 
 
 def validate(model: FittedField, *, share: float = 0.1, seed: int = 0) -> Validation:
-    """Withhold about a share of the observed cells, condition on the others with the hyperparameters as they are, and predict."""
+    """Withhold about a share of the observed cells, condition on the others with the hyperparameters as they are, and predict.
+
+    Large fields are validated in a window of time, chosen at random.
+    """
     if not 0 < share < 1:
         raise InputError(f"share must be between 0 and 1, not {share}.")
-    layout = model.layout
+    layout, generator = model.layout, np.random.default_rng(seed)
     values = layout.to_grid(model.observed)
     seen = np.isfinite(values)
-    hidden, how = withhold(series(seen, layout), share, np.random.default_rng(seed))
-    hidden = from_series(hidden, seen.shape, layout)
+    window, where = chosen_window(layout, values.shape, generator)
+    rows = np.zeros_like(series(seen, layout))
+    rows[:, window], how = withhold(series(seen, layout)[:, window], share, generator)
+    hidden = from_series(rows, seen.shape, layout)
     if not hidden.any() or not (seen & ~hidden).any():
         raise InputError("there are too few observed cells to withhold some of them.")
     left = np.where(hidden, np.nan, values)
-    mean, std = model.gp.conditioned_on(left).predict(observation_noise=True)
+    axis, times = time_axis(layout), np.sort(time_order(layout)[window])
+    points = [x[times] if k == axis else x for k, x in enumerate(layout.points())]
+    found = model.gp.conditioned_on(np.take(left, times, axis), points).predict(observation_noise=True)
+    mean, std = (embedded(part, times, axis, values.shape) for part in found)
     truth = values[hidden]
     scores = {"lkgp": scored(truth, mean[hidden], std[hidden])}
     for way, predict in (WAYS if layout.time is not None else WAYS_WITHOUT_TIME).items():
@@ -72,7 +82,24 @@ def validate(model: FittedField, *, share: float = 0.1, seed: int = 0) -> Valida
         scores[way] = scored(truth, guess, np.full_like(guess, max(float(np.sqrt(np.mean((guess - truth) ** 2))), 1e-300)))
     y, m, s = tensors(truth, mean[hidden], std[hidden])
     calibration = [(level, metrics.coverage(y, m, s, level)) for level in CURVE]
-    return Validation(model.name, str(layout.field.attrs.get("units", "")), scores, calibration, int(hidden.sum()), how)
+    return Validation(model.name, str(layout.field.attrs.get("units", "")), scores, calibration, int(hidden.sum()), how + where)
+
+
+def chosen_window(layout: Layout, shape: tuple[int, ...], generator: np.random.Generator) -> tuple[slice, str]:
+    """Of the times, from the first to the last, those in which to validate, and what to say of it."""
+    times = shape[time_axis(layout)]
+    length = min(times, max(MOST_CELLS * times // int(np.prod(shape)), LEAST_TIMES))
+    if length == times or layout.time is None:
+        return slice(0, times), ""
+    start = int(generator.integers(times - length + 1))
+    return slice(start, start + length), f", in {length} of the {times} times"
+
+
+def embedded(part: np.ndarray, times: np.ndarray, axis: int, shape: tuple[int, ...]) -> np.ndarray:
+    """An array of some times along an axis in one of all of them, NaN elsewhere."""
+    whole = np.full(shape, np.nan)
+    whole[(slice(None),) * axis + (times,)] = part
+    return whole
 
 
 def scored(truth: np.ndarray, mean: np.ndarray, std: np.ndarray) -> dict[str, float]:

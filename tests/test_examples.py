@@ -1,0 +1,34 @@
+"""The examples and the page about learning curves run as they are."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.mark.parametrize(
+    ("script", "words", "said"),
+    [
+        ("optuna_digits.py", ["--trials", "8", "--epochs", "4"], "LKGPPruner: best validation loss"),
+        ("botorch_epochs.py", ["--rounds", "1"], "best: ("),
+        ("multitask_pipeline.py", [], "all targets together"),
+    ],
+)
+def test_examples_run(script, words, said):
+    done = subprocess.run([sys.executable, str(ROOT / "examples" / script), *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert said in done.stdout
+
+
+def test_the_page_about_learning_curves():
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "learning-curves.md").read_text(), flags=re.S)
+    names = {"train_one_epoch": lambda configuration: 0.5 + configuration["rate"]}
+    for block in blocks:
+        exec(block, names)
+    assert len(names["model"].forecasts()) == 3
+    assert names["study"].pruner.max_resource == "auto"
+    assert len(names["finished"]) == 3
