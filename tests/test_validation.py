@@ -122,3 +122,17 @@ def test_large_fields_are_validated_in_a_window_of_time(monkeypatch):
     assert checked.scores["lkgp"]["rmse"] < checked.scores["climatology"]["rmse"]
     assert 0.8 < checked.scores["lkgp"]["in_95%"] <= 1.0
     assert model.validate().to_dict() == checked.to_dict()
+
+
+def test_error_bars_are_calibrated_on_withheld_cells():
+    field = small_field(places=(3, 4), times=60)
+    model = lkgp.xarray.fit(field)
+    checked = model.validate()
+    plain, wide = model.fill(field), model.fill(field, calibrate=checked)
+    assert checked.factor != 1.0
+    np.testing.assert_allclose(wide.t2m_std, checked.factor * plain.t2m_std, rtol=1e-6)
+    np.testing.assert_array_equal(wide.t2m, plain.t2m)
+    assert "95 % of cells that were withheld" in wide.t2m_std.attrs["comment"]
+    assert "comment" not in plain.t2m_std.attrs
+    xr.testing.assert_identical(model.fill(field, calibrate=True).t2m_std, wide.t2m_std)
+    assert "times as wide" in str(checked)

@@ -18,13 +18,11 @@ SETS = (
     "KDDCup09_appetency",
     "MiniBooNE",
     "adult",
-    "bank-marketing",
     "blood-transfusion-service-center",
     "cnae-9",
     "covertype",
     "fabert",
     "higgs",
-    "kr-vs-kp",
     "segment",
 )
 RUNS, ORDERS, MANY_RUNS = 200, 3, 1000

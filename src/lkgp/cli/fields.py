@@ -40,6 +40,7 @@ def fill_gaps(
     never_observed: Annotated[bool, typer.Option("--never-observed", help="Fill places without any value, too.")] = False,
     max_gap: Annotated[str | None, typer.Option(help="Fill only gaps no longer than this, such as 6h.")] = None,
     validate: Annotated[bool, typer.Option("--validate", help="Withhold some values, predict them, and tell how well.")] = False,
+    calibrate: Annotated[bool, typer.Option("--calibrate", help="Make the error bars as wide as withheld values ask for.")] = False,
     report: Annotated[Path | None, typer.Option(help="Where to write a page to look at.")] = None,
     model: Annotated[Path | None, typer.Option(help="Where to keep the model, for predict, sample and validate.")] = None,
     seed: Annotated[int, typer.Option(help="Of everything random.")] = 0,
@@ -63,27 +64,38 @@ def fill_gaps(
         opened = Source.open(source, variable, time_, station, date_format)
         words = {**factor_words(space, opened.time, factor), "seed": seed, "max_memory": bytes_of(max_memory)}
         pages: list[tuple[Any, Any]] = []
+        checks: list[Any] = []
         result = opened.dataset
         for name in opened.variables:
             with progress(f"fitting {name}", quiet) as step:
                 tell_first = None if quiet else lambda outlook: remark(str(outlook))
                 fitted = fit(opened.dataset[name], **words, progress=step, tell=tell_first)
             with remarks_of_the_engine(quiet):
-                filled = fitted.fill(opened.dataset[name], smooth=smooth, never_observed=never_observed, max_gap=max_gap)
+                checked = fitted.validate(seed=seed) if calibrate else None
+                what: dict[str, Any] = {
+                    "smooth": smooth,
+                    "never_observed": never_observed,
+                    "max_gap": max_gap,
+                    "calibrate": checked or False,
+                }
+                filled = fitted.fill(opened.dataset[name], **what)
             result = put(result, filled)
             pages.append((fitted, filled))
+            checks.append(checked)
             if not quiet and not as_json:
                 tell(str(fitted.gp.report_))
         # What took the longest is written before anything else is done with it.
         opened.write(result, output)
+        if model is not None:
+            for fitted, _ in pages:
+                fitted.save(model if len(pages) == 1 else model.with_stem(f"{model.stem}-{fitted.name}"))
     with errors_for_people(stopped=f"stopped; {output} is written, but not all that was asked beside it."):
         with remarks_of_the_engine(quiet):
-            checks = [fitted.validate(seed=seed) if validate or report is not None else None for fitted, _ in pages]
+            if validate or report is not None:
+                checks = [checked or fitted.validate(seed=seed) for (fitted, _), checked in zip(pages, checks, strict=True)]
         found = [summary(*page, checked) for page, checked in zip(pages, checks, strict=True)]
-        for (fitted, _), checked in zip(pages, checks, strict=True):
-            if model is not None:
-                fitted.save(model if len(pages) == 1 else model.with_stem(f"{model.stem}-{fitted.name}"))
-            if checked is not None and not quiet and not as_json:
+        if not quiet and not as_json:
+            for checked in filter(None, checks):
                 tell(str(checked))
         if report is not None:
             from lkgp.webpage import write_page  # noqa: PLC0415

@@ -11,14 +11,14 @@ from lkgp.xarray.filling import as_mask
 from lkgp.xarray.model import fit
 
 # Words of `fill` about what is filled; the others are about the model.
-FILLING = ("smooth", "never_observed", "max_gap", "where", "keep_attrs")
+FILLING = ("smooth", "never_observed", "max_gap", "where", "calibrate", "keep_attrs")
 
 
 def fill(field: xr.DataArray, *, return_model: bool = False, **words: Any) -> Any:
     """A field with its gaps filled, as a Dataset: NAME, NAME_std (in the same units) and NAME_filled (1 where a cell was filled).
 
     Words for the model: space, time, factors, kernels, seed, progress, max_memory, tell; see `fit`.
-    Words for what is filled: smooth, never_observed, max_gap, where, keep_attrs; see `FieldModel.fill`.
+    Words for what is filled: smooth, never_observed, max_gap, where, calibrate, keep_attrs; see `FieldModel.fill`.
     return_model: whether to return the fitted model, too: for `predict`, `sample`, `validate` and `save`
     """
     if words.get("where") is not None:

@@ -36,9 +36,13 @@ def fill_with(
     never_observed: bool,
     max_gap: Any,
     where: xr.DataArray | None,
+    factor: float,
     keep_attrs: bool | None,
 ) -> xr.Dataset:
-    """The field that `model` was fitted to, with its gaps filled; words as in `FieldModel.fill`."""
+    """The field that `model` was fitted to, with its gaps filled; words as in `FieldModel.fill`.
+
+    factor: of the error bars
+    """
     name, layout = model.name, model.layout
     found = model.predict(observation_noise=not smooth)
     missing = field.isnull()
@@ -64,8 +68,9 @@ def fill_with(
     ancillary = " ".join(dict.fromkeys([*str(attrs.get("ancillary_variables", "")).split(), *pair]))
     like = field.drop_attrs(deep=False)
     result = like.copy(data=values).rename(name).assign_attrs({**attrs, "ancillary_variables": ancillary}).to_dataset()
-    errors = np.where(shown, std, np.nan).astype(values.dtype)
-    result[pair[0]] = like.copy(data=errors).assign_attrs(error_attrs(attrs, name))
+    errors = np.where(shown, factor * std, np.nan).astype(values.dtype)
+    said = {} if factor == 1.0 else {"comment": f"multiplied by {factor:.3g}, so that 95 % intervals hold 95 % of cells that were withheld"}
+    result[pair[0]] = like.copy(data=errors).assign_attrs(error_attrs(attrs, name) | said)
     result[pair[1]] = like.copy(data=filled.values.astype(np.int8)).assign_attrs(flag_attrs(attrs, name))
     result[name].encoding, result[pair[0]].encoding = encoding_of(field, result[name])
     result[pair[1]].encoding = {}

@@ -90,6 +90,7 @@ class FieldModel:
         never_observed: bool = False,
         max_gap: Any = None,
         where: xr.DataArray | None = None,
+        calibrate: bool | Validation = False,
         keep_attrs: bool | None = None,
     ) -> xr.Dataset:
         """The field with its gaps filled: NAME, NAME_std and NAME_filled, and the coordinates of the field.
@@ -99,11 +100,15 @@ class FieldModel:
         never_observed: whether to fill places at which nothing was ever observed
         max_gap: fill only gaps no longer than this in time, such as "6h"; counted as in xarray's interpolate_na
         where: fill only where this is True
+        calibrate: whether to multiply the error bars by the factor that withheld cells ask for; a Validation that was made has it already
         keep_attrs: whether to keep the attributes of the field; by default what xarray's option says
         """
         given = field if field is not None else self.observed.assign_attrs(self.layout.field.attrs)
         words: dict[str, Any] = {"smooth": smooth, "never_observed": never_observed, "max_gap": max_gap, "where": where}
-        return fill_with(self, given, **words, keep_attrs=keep_attrs)
+        if calibrate is True:
+            calibrate = self.validate()
+        factor = calibrate.factor if isinstance(calibrate, Validation) else 1.0
+        return fill_with(self, given, **words, factor=factor, keep_attrs=keep_attrs)
 
     def validate(self, *, share: float = 0.1, seed: int = 0) -> Validation:
         """How well cells that are withheld, the way the gaps look, are predicted from the others; beside simpler ways.

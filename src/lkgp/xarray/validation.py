@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 from scipy.spatial import cKDTree
+from scipy.stats import norm
 
 from lkgp import metrics
 from lkgp.errors import InputError
@@ -29,6 +30,7 @@ class Validation:
 
     scores: by way of prediction, lkgp first: rmse, nll, crps, and the share of values inside intervals of 50, 80 and 95 %
     calibration: pairs of a probability and the share of withheld values inside lkgp's interval of that probability
+    factor: by which error bars must be multiplied for their 95 % intervals to hold 95 % of the withheld values
     withheld: cells; how: were they chosen
     """
 
@@ -36,6 +38,7 @@ class Validation:
     units: str
     scores: dict[str, dict[str, float]]
     calibration: list[tuple[float, float]]
+    factor: float
     withheld: int
     how: str
 
@@ -47,6 +50,7 @@ class Validation:
         for way, row in self.scores.items():
             shares = "".join(f"{row[f'in_{level:.0%}']:>10.1%}" for level in LEVELS)
             lines.append(f"{way:28}{row['rmse']:>10.4g}{row['nll']:>10.4g}{row['crps']:>10.4g}{shares}")
+        lines.append(f"95 % intervals hold 95 % of them with error bars {self.factor:.2f} times as wide")
         return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:
@@ -82,7 +86,8 @@ def validate(model: FittedField, *, share: float = 0.1, seed: int = 0) -> Valida
         scores[way] = scored(truth, guess, np.full_like(guess, max(float(np.sqrt(np.mean((guess - truth) ** 2))), 1e-300)))
     y, m, s = tensors(truth, mean[hidden], std[hidden])
     calibration = [(level, metrics.coverage(y, m, s, level)) for level in CURVE]
-    return Validation(model.name, str(layout.field.attrs.get("units", "")), scores, calibration, int(hidden.sum()), how + where)
+    factor = float(np.quantile(np.abs(truth - mean[hidden]) / std[hidden], 0.95) / norm.ppf(0.975))
+    return Validation(model.name, str(layout.field.attrs.get("units", "")), scores, calibration, factor, int(hidden.sum()), how + where)
 
 
 def chosen_window(layout: Layout, shape: tuple[int, ...], generator: np.random.Generator) -> tuple[slice, str]:
