@@ -54,9 +54,10 @@ class LKGPPruner(BasePruner):
         self.words: dict[str, Any] = {"threshold": threshold, "n_startup_runs": n_startup_trials, "transform": transform}
         EarlyStopping(1, **self.words)  # refuses what is out of range
         self._stopping: dict[tuple[int, str], EarlyStopping] = {}
+        self._finished: dict[tuple[str, int], FinishedRun] = {}  # which do not change any more
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_stopping": {}}
+        return {**vars(self), "_stopping": {}, "_finished": {}}
 
     def prune(self, study: Study, trial: FrozenTrial) -> bool:
         """Whether to prune a trial; a failure of the model is a warning, and prunes nothing."""
@@ -84,7 +85,13 @@ class LKGPPruner(BasePruner):
         if stopping is None:
             stopping = EarlyStopping(last_epoch, direction=direction, **self.words)
             self._stopping[last_epoch, direction] = stopping
-        return stopping.judge(trial.number, trial.params, curve_of(trial), [finished_run(t) for t in done])
+        return stopping.judge(trial.number, trial.params, curve_of(trial), [self._finished_run(study, t) for t in done])
+
+    def _finished_run(self, study: Study, trial: FrozenTrial) -> FinishedRun:
+        key = (study.study_name, trial.number)
+        if key not in self._finished:
+            self._finished[key] = finished_run(trial)
+        return self._finished[key]
 
     def _is_due(self, trial: FrozenTrial) -> bool:
         """Whether the last report is the first since the interval before."""

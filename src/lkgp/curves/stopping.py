@@ -13,6 +13,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -60,6 +61,11 @@ class FinishedRun:
     curve: Mapping[int, float]
     complete: bool
     space: Space | None = None
+
+    @cached_property
+    def seen(self) -> tuple[np.ndarray, np.ndarray]:
+        """Epochs, ascending, and the finite values there."""
+        return as_curve(self.curve, self.number)
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,23 +151,24 @@ class EarlyStopping:
         newest = max(curve)
         if not np.isfinite(curve[newest]):
             return Verdict(True, f"its value at epoch {newest} is {curve[newest]}.")
-        complete = [run for run in finished if run.complete and len(as_curve(run.curve, run.number)[0])]
+        complete = [run for run in finished if run.complete and len(run.seen[0])]
         if len(complete) < self.n_startup_runs:
             return Verdict(False, f"{len(complete)} of {self.n_startup_runs} runs are complete that it could be compared with.")
         if newest < self.n_warmup_epochs:
             return Verdict(False, f"it may train for {self.n_warmup_epochs} epochs first.")
         if newest >= self.last_epoch:
             return Verdict(False, "it is complete.")
-        ends = [as_curve(run.curve, run.number)[1][-1] for run in complete]
+        ends = [run.seen[1][-1] for run in complete]
         best = float(min(ends) if self.direction == "minimize" else max(ends))
         with self._lock:
             expected = self._expect(number, configuration, finished)
-        epochs, values = self._strides(curve)
+        seen = as_curve(curve, number)
+        epochs, values = self._strides(*seen)
         z = expected.frame.scale.apply(values)
         known = np.isfinite(z)
         mean, std = expected.given(epochs[known], z[known])
         ahead = self._in_epochs(np.arange(1, len(mean) + 1))
-        forecast = forecast_from(expected.frame.scale, ahead, mean, std, as_curve(curve, number), best, LEVEL, number)
+        forecast = forecast_from(expected.frame.scale, ahead, mean, std, seen, best, LEVEL, number)
         return Verdict(bool(forecast.probability < self.threshold), forecast.why, forecast)
 
     # Epochs
@@ -170,10 +177,10 @@ class EarlyStopping:
     def stride(self) -> int:
         return math.ceil(self.last_epoch / MOST_EPOCHS)
 
-    def _strides(self, curve: Mapping[int, float]) -> tuple[np.ndarray, np.ndarray]:
+    def _strides(self, epochs: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """A curve in strides, of which each has its last value: their numbers from 1 on, and the values."""
-        epochs, values = as_curve({epoch: value for epoch, value in curve.items() if epoch <= self.last_epoch}, 0)
-        strides = np.maximum(np.ceil(epochs / self.stride), 1)
+        values = values[epochs <= self.last_epoch]
+        strides = np.maximum(np.ceil(epochs[epochs <= self.last_epoch] / self.stride), 1)
         last = np.append(strides[1:] != strides[:-1], True) if len(strides) else np.zeros(0, dtype=bool)
         return strides[last], values[last]
 
@@ -204,7 +211,7 @@ class EarlyStopping:
         if key not in self._learned:
             described = [run.space for run in first if run.space is not None]
             space = Space.joined(described) if described else Space.of([run.configuration for run in first])
-            curves = [self._strides(run.curve) for run in first]
+            curves = [self._strides(*run.seen) for run in first]
             last = np.array([values[-1] for _, values in curves if len(values)])
             every = np.concatenate([values for _, values in curves])
             frame = Frame(space, ValueScale.of(last, self.direction, self.transform, every), self.last_epoch)
@@ -217,7 +224,7 @@ class EarlyStopping:
 
     def _table(self, frame: Frame, runs: Sequence[FinishedRun]) -> tuple[list[np.ndarray], np.ndarray]:
         """Points (runs, columns + 1), times (epochs,), and values (runs, epochs) in units of the model, thinned."""
-        curves = [self._strides(run.curve) for run in runs]
+        curves = [self._strides(*run.seen) for run in runs]
         knots = np.unique(np.round(np.geomspace(1, math.ceil(self.last_epoch / self.stride), KNOTS)))
         counted = [np.isin(strides, knots) | (strides == strides[-1:]) for strides, _ in curves]
         strides = np.unique(np.concatenate([s[c] for (s, _), c in zip(curves, counted, strict=True)]))
