@@ -11,7 +11,7 @@ from linear_operator.operators import MaskedLinearOperator
 from typer.testing import CliRunner
 
 from lkgp import InputError
-from lkgp.benchmarks import contestants, growth, page, products, suite
+from lkgp.benchmarks import contestants, growth, page, products, pruning, pruning_page, suite
 from lkgp.cli import app
 from lkgp.experiments import problems
 from lkgp.experiments.paper_recipe import PaperRecipe, PlainRecipe
@@ -257,3 +257,29 @@ def test_real_cases_have_the_published_shapes(data_folder):
     weather = suite.make_case("era5-50")
     assert weather.values.shape == (1617, 744)
     assert weather.values[weather.observed].std() == pytest.approx(1)
+
+
+def test_replays_of_curves_spend_and_lose_what_the_pruner_says(monkeypatch, tmp_path):
+    """Curves that never cross: whatever is stopped, a pruner that waits for the end spends all, and the best is known from the start."""
+    rng = np.random.default_rng(0)
+    X = rng.random((30, 2))
+    Y = X[:, :1] + np.exp(-0.5 * np.arange(1, 11)) + 0.001 * rng.normal(size=(30, 10))
+    monkeypatch.setattr(pruning, "lcbench", lambda name: (X, Y))
+    everything = pruning.replay("some", 0, "none", "default", runs=20)
+    assert (everything.spent, everything.best_kept, everything.regret) == (1.0, True, 0.0)
+    ours = pruning.replay("some", 0, "lkgp", "default", runs=20)
+    assert ours.spent < 0.6
+    assert ours.best_kept
+    assert ours.regret == 0.0
+    few = {"lkgp": {"default": pruning.PRUNERS["lkgp"]["default"]}, "median": {"default": pruning.PRUNERS["median"]["default"]}}
+    monkeypatch.setattr(pruning, "PRUNERS", few)
+    said = []
+    found = pruning.measure(said.append, sets=["some"], orders=1, runs=12, many=15)
+    assert len(said) == 3
+    results = {"runs": [{"case": "pruning", "contestant": "lkgp", **found}]}
+    section = "\n".join(pruning_page.section(results))
+    assert "| lkgp | default | 1 |" in section
+    assert "With 15 runs of some" in section
+    name, _ = pruning_page.chart(results, tmp_path)
+    assert (tmp_path / name).stat().st_size > 10_000
+    assert pruning_page.section({"runs": []}) == []

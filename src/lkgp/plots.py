@@ -7,6 +7,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
 
 from lkgp.curves.forecast import Forecast
 from lkgp.errors import InputError
@@ -98,7 +99,8 @@ def plot_forecast(forecast: Forecast, *, ax: Axes | None = None) -> Axes:
         label = f"{forecast.level:.0%}" if shrink == 1.0 else None
         ax.fill_between(forecast.epochs[ahead], low[ahead], high[ahead], color="tab:blue", alpha=alpha, linewidth=0, label=label)
     if forecast.best is not None:
-        ax.axhline(forecast.best, color="tab:green", linestyle="--", label=f"to beat (probability {forecast.probability:.2g})")
+        ax.axhline(forecast.best, color="tab:green", linestyle="--", label=f"to beat (probability {forecast.chance})")
     ax.set(xlabel="epoch", ylabel="value", title="" if forecast.run is None else f"run {forecast.run}")
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     ax.legend()
     return ax

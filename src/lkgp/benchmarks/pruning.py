@@ -118,7 +118,9 @@ def replay(dataset: str, order: int, family: str, setting: str, runs: int = RUNS
     return Replay(dataset, order, family, setting, runs, spent / Y.size, kept, regret, float(np.median(waits)), float(np.max(waits)))
 
 
-def measure(tell: Callable[[str], None], sets: Sequence[str] = SETS, orders: int = ORDERS, many: int = MANY_RUNS) -> dict[str, Any]:
+def measure(
+    tell: Callable[[str], None], sets: Sequence[str] = SETS, orders: int = ORDERS, runs: int = RUNS, many: int = MANY_RUNS
+) -> dict[str, Any]:
     """Every pruner on every set: its default in all orders, its other settings in one; and lkgp with many runs."""
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     found = []
@@ -126,7 +128,7 @@ def measure(tell: Callable[[str], None], sets: Sequence[str] = SETS, orders: int
         for family, settings in PRUNERS.items():
             for place, setting in enumerate(settings):
                 for order in range(orders if place == 0 else 1):
-                    found.append(asdict(replay(dataset, order, family, setting)))
+                    found.append(asdict(replay(dataset, order, family, setting, runs)))
                     tell(in_words(found[-1]))
     crowded = asdict(replay(sets[0], 0, "lkgp", "default", many))
     tell(in_words(crowded))

@@ -7,6 +7,9 @@ from scipy.stats import norm
 
 from lkgp.curves.values import ValueScale
 
+# Probabilities below this are not told apart in words.
+SMALLEST = 1e-6
+
 
 @dataclass(frozen=True, eq=False)
 class Forecast:
@@ -38,6 +41,11 @@ class Forecast:
         return float(self.lower[-1]), float(self.upper[-1])
 
     @property
+    def chance(self) -> str:
+        """The probability in words; far tails are no more than a manner of speaking."""
+        return f"{self.probability:.2g}" if self.probability >= SMALLEST else f"below {SMALLEST:g}"
+
+    @property
     def why(self) -> str:
         """The forecast in one sentence."""
         epochs, values = self.seen
@@ -48,7 +56,7 @@ class Forecast:
         )
         if self.best is None:
             return f"{sentence}."
-        return f"{sentence}, better than {self.best:.4g} with probability {self.probability:.2g}."
+        return f"{sentence}, better than {self.best:.4g} with probability {self.chance}."
 
 
 def forecast_from(
