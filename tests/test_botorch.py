@@ -117,7 +117,7 @@ def test_known_noise_and_counts():
     at = [scaled(new.numpy(), 0), scaled(others[0].numpy(), 1)]
     check_moments(model.posterior(new), oracle, shift, unit, at)
     added = model.posterior(new, observation_noise=True).variance - model.posterior(new).variance
-    assert torch.allclose(added, noise.mean().expand_as(added), rtol=1e-6)
+    assert torch.allclose(added, noise[torch.isfinite(Y)].mean().expand_as(added), rtol=1e-6)
     counted = LatentKroneckerGP(X, others[0], Y, train_counts=torch.full_like(Y, 4.0))
     oracle, *rest = oracle_of(counted, X, others, Y, torch.full_like(Y, 0.05 / 4) * unit**2)
     check_moments(counted.posterior(new), oracle, *rest[:2], at)
@@ -240,12 +240,26 @@ def test_inputs_from_a_dataset_lose_no_repeated_row():
     known = LatentKroneckerGP.construct_inputs(SupervisedDataset(X=rows, Y=values, Yvar=variances, **names))
     assert known["train_Y"][0, 0] == pytest.approx((1.0 + 5.0 / 3) / (1 + 1 / 3))
     assert known["train_Yvar"][0, 0] == pytest.approx(1 / (1 + 1 / 3))
+    assert known["train_Yvar"][1, 1].isnan()
+    noisy = LatentKroneckerGP(**known).posterior(torch.tensor([[0.5]], dtype=torch.float64), observation_noise=True)
+    assert torch.isfinite(noisy.variance).all()
     with pytest.raises(InputError, match="no feature 'epoch'"):
         LatentKroneckerGP.construct_inputs(SupervisedDataset(X=rows, Y=values, **names), step="epoch")
 
 
 def test_bad_data_are_refused():
     X, others, Y = data()
+    model = LatentKroneckerGP(X, others[0], Y)
+    with pytest.raises(InputError, match="X must be"):
+        model.posterior(X[:, :1])
+    with pytest.raises(InputError, match="X must be"):
+        model.posterior(X[0])
+    with pytest.raises(InputError, match="among the 4 outputs"):
+        model.posterior(X, output_indices=[7])
+    with pytest.raises(InputError, match="rows of train_X repeat"):
+        LatentKroneckerGP(torch.cat([X, X[:1]]), others[0], torch.cat([Y, Y[:1]]))
+    with pytest.raises(InputError, match="make one of all data"):
+        model.condition_on_observations(X[:1] + 0.5, torch.zeros(1, STEPS).double()).fit()
     with pytest.raises(InputError, match="train_Y must be of shape"):
         LatentKroneckerGP(X, others[0], Y[:, :2])
     with pytest.raises(InputError, match="infinite"):
@@ -260,6 +274,47 @@ def test_inputs_are_transformed():
     plain = LatentKroneckerGP(X, others[0], Y)
     new = torch.rand(3, 2, dtype=torch.float64)
     assert torch.allclose(scaled.posterior(100 * new).mean, plain.posterior(new).mean)
+    # One that learns its bounds learns them from the training data.
+    learned = LatentKroneckerGP(100 * X, others[0], Y, input_transform=Normalize(2))
+    for mode in (True, False):
+        assert torch.allclose(learned.train(mode).posterior(100 * new).mean, plain.posterior(new).mean)
+
+
+def test_hyperparameters_that_change_count_at_once():
+    X, others, Y = data()
+    model, other = LatentKroneckerGP(X, others[0], Y), LatentKroneckerGP(X, others[0], Y)
+    new = torch.rand(2, 2, dtype=torch.float64)
+    model.posterior(new)
+    other.fit()
+    model.models[0].load_state_dict(other.models[0].state_dict())
+    assert torch.equal(model.posterior(new).mean, other.posterior(new).mean)
+    child = model.condition_on_observations(new[:1], torch.full((1, STEPS), 320.0, dtype=torch.float64))
+    before = child.posterior(new).mean
+    model.fit(optimizer=LBFGS(max_steps=2))
+    assert torch.equal(child.posterior(new).mean, before)
+    copied = LatentKroneckerGP(X, others[0], Y)
+    copied.load_state_dict(child.state_dict())
+    assert torch.allclose(copied.posterior(new).mean, before)
+
+
+def test_observations_that_repeat_nearly_without_noise():
+    X, others, Y = data()
+    model = LatentKroneckerGP(X, others[0], Y, torch.full_like(Y, 1e-8))
+    seen = torch.full((2, STEPS), 300.0, dtype=torch.float64)
+    twice = model.condition_on_observations(X[:2] + 1, seen).condition_on_observations(X[:2] + 1, seen)
+    assert torch.allclose(twice.posterior(X[:2] + 1).mean, seen, atol=0.1)
+    single = LatentKroneckerGP(X.float(), others[0].float(), Y.float()).posterior(X[:3].float())
+    assert single.mean.dtype == torch.float32
+    assert (single.variance > 0).all()
+
+
+def test_some_outputs_and_no_points():
+    X, others, Y = data()
+    model = LatentKroneckerGP(X, others[0], Y)
+    some = model.subset_output([1, 3])
+    assert some.num_outputs == 2
+    assert torch.equal(some.posterior(X[:2], output_indices=[1]).mean, model.posterior(X[:2], output_indices=[3]).mean)
+    assert model.posterior(X[:0]).mean.shape == (0, STEPS)
 
 
 @pytest.fixture(scope="module")
@@ -302,5 +357,5 @@ def test_the_same_candidate_has_the_same_value_wherever_it_stands(last_step):
     together = last_step.posterior(new)
     for i in range(4):
         assert torch.allclose(last_step.posterior(new[i]).mean, together.mean[i], rtol=1e-9)
-    with pytest.raises(InputError, match="one output"):
+    with pytest.raises(InputError, match="among the 1 outputs"):
         last_step.posterior(new, output_indices=[2])

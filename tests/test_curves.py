@@ -81,10 +81,10 @@ def test_configurations_become_numbers():
     assert np.allclose(space.encode(given), expected)
     assert np.allclose(space.encode([{"rate": 1e-4, "kind": "never seen", "depth": 3}]), [[0, 0, 0, 0.5, 1]])
     assert np.array_equal(Space.of(pd.DataFrame(given).to_dict("records")).encode(given), space.encode(given))
-    with pytest.raises(InputError, match="rate is a number in other configurations"):
-        space.encode([{"rate": "fast"}])
-    with pytest.raises(InputError, match="logarithmic scale, but one of its values is -1"):
-        space.encode([{"rate": -1.0}])
+    # What does not fit is read as best it can.
+    assert np.allclose(space.encode([{"rate": "fast", "kind": "a", "depth": "many"}]), [[0.5, half, 0, 0.5, 0]])
+    assert np.allclose(space.encode([{"rate": -1.0, "kind": "a", "depth": 2}]), [[0, half, 0, 0, 1]])
+    assert Space.of([{"layers": [64, 64]}, {"layers": [32]}]).encode([{"layers": [32]}]).tolist() == [[half, 0.0]]
     with pytest.raises(InputError, match="no parameter 'speed'"):
         Space.of(given, log=["speed"])
 
@@ -172,6 +172,10 @@ def test_new_epochs_are_added(model):
     assert np.allclose(fitted.frame_.scale.undo(again[9]), narrow.final, rtol=1e-5)
     with pytest.raises(InputError, match="no run 99"):
         fitted.add(99, {1: 0.5})
+    with pytest.raises(InputError, match="epoch 5 of run 9 was seen before"):
+        fitted.add(9, {5: 0.5})
+    copied = pickle.loads(pickle.dumps(fitted))
+    assert copied.forecast(9).final == narrow.final
     with pytest.raises(InputError, match="epoch 21 is not among"):
         fitted.add(9, {21: 0.5})
 
@@ -187,6 +191,9 @@ def test_curves_of_every_form_are_read_and_bad_ones_refused():
     second = CurveModel(**words).fit(pd.DataFrame(configurations), padded).forecasts()
     third = CurveModel(**words).fit(configurations, [dict(enumerate(curve, 1)) for curve in ragged]).forecasts()
     assert all(a.final == b.final == c.final for a, b, c in zip(first, second, third, strict=True))
+    fourth = CurveModel(**words).fit(configurations, pd.DataFrame(padded)).forecasts()
+    fifth = CurveModel(**words).fit(configurations, [pd.Series(curve, index=range(1, len(curve) + 1)) for curve in ragged]).forecasts()
+    assert all(a.final == b.final == c.final for a, b, c in zip(first, fourth, fifth, strict=True))
     upside = CurveModel(last_epoch=EPOCHS, direction="maximize").fit(configurations, [[-v for v in curve] for curve in ragged]).forecasts()
     assert np.allclose([-f.final for f in upside], [f.final for f in first], rtol=1e-4)
     with pytest.raises(InputError, match="6 configurations but 5 curves"):
@@ -201,6 +208,18 @@ def test_curves_of_every_form_are_read_and_bad_ones_refused():
         CurveModel().fit(configurations, [{0.5: 1.0}] * 6)
     with pytest.raises(NotFittedError):
         CurveModel().forecasts()
+    with pytest.raises(InputError, match="whole number"):
+        CurveModel(last_epoch=10.5)
+    with pytest.raises(InputError, match="level must be a probability"):
+        CurveModel(**words).fit(configurations, ragged).forecasts(level=90)
+
+
+def test_one_run_alone_has_a_forecast_with_an_interval():
+    one = CurveModel(last_epoch=10).fit([{"x": 1}], [[0.9, 0.8, 0.7]]).forecast(0)
+    assert one.interval[0] < 0.68
+    assert one.interval[1] > 0.72
+    alone = CurveModel(last_epoch=10).fit([{"x": 1}], [[0.9]]).forecast(0)
+    assert alone.interval[1] - alone.interval[0] > 0.02
 
 
 # Stopping
@@ -218,7 +237,7 @@ def finished():
 
 def test_a_verdict_is_that_of_the_dense_model_given_all_runs_and_its_own_reports(finished):
     """The closed form for its own reports, on top of the finished runs, is the model of all of them at once."""
-    stopping = EarlyStopping(EPOCHS)
+    stopping = EarlyStopping(EPOCHS, n_startup_runs=5)
     configurations, curves = simulated(1, seed=7)
     curve = dict(enumerate(curves[0][:6], 1))
     forecast = stopping.judge(99, configurations[0], curve, finished).forecast
@@ -238,7 +257,7 @@ def test_a_verdict_is_that_of_the_dense_model_given_all_runs_and_its_own_reports
 
 
 def test_bad_runs_are_stopped_and_good_ones_are_not(finished):
-    stopping = EarlyStopping(EPOCHS)
+    stopping = EarlyStopping(EPOCHS, n_startup_runs=5)
     bad, good = {"rate": 1e-4, "width": 300, "optimizer": "sgd"}, {"rate": 10**-2.5, "width": 500, "optimizer": "adam"}
     falling = np.exp(-0.39 * np.arange(1, EPOCHS + 1))
     verdict = stopping.judge(50, bad, dict(enumerate(0.65 + falling[:8], 1)), finished)
@@ -250,13 +269,34 @@ def test_bad_runs_are_stopped_and_good_ones_are_not(finished):
     assert copy.judge(50, bad, dict(enumerate(0.65 + falling[:8], 1)), finished).forecast.probability == verdict.forecast.probability
 
 
+def test_one_stopping_rule_serves_several_loops(finished):
+    """What was learned of other runs with the same numbers is not mixed in; nor does the mode of torch matter."""
+    shifted = [FinishedRun(run.number, run.configuration, {e: v + 100 for e, v in run.curve.items()}, run.complete) for run in finished]
+    stopping = EarlyStopping(EPOCHS, n_startup_runs=5)
+    configuration, curve = finished[3].configuration, {e: finished[3].curve[e] for e in range(1, 8)}
+    stopping.judge(50, configuration, curve, finished)
+    higher = {e: v + 100 for e, v in curve.items()}
+    with torch.inference_mode():
+        mixed = stopping.judge(50, configuration, higher, shifted)
+    assert mixed.why == EarlyStopping(EPOCHS, n_startup_runs=5).judge(50, configuration, higher, shifted).why
+
+
+def test_nothing_is_stopped_while_all_end_alike():
+    runs = [FinishedRun(i, {"x": i}, dict.fromkeys(range(1, 11), 0.1), True) for i in range(6)]
+    verdict = EarlyStopping(10, n_startup_runs=5, direction="maximize").judge(9, {"x": 3}, {1: 0.099}, runs)
+    assert not verdict.stop
+    assert "ended alike" in verdict.why
+    silent = [FinishedRun(10 + i, {"x": i}, {}, True) for i in range(50)]
+    assert "0 of 5 runs" in EarlyStopping(10, n_startup_runs=5).judge(99, {"x": 3}, {1: 0.099}, silent).why
+
+
 def test_when_there_is_nothing_to_judge_by(finished):
     stopping = EarlyStopping(EPOCHS, n_startup_runs=12, n_warmup_epochs=3)
     assert "nothing yet" in stopping.judge(50, {}, {}, finished).why
     assert not stopping.judge(50, {}, {5: 1.0}, finished).stop
     assert "of 12 runs are complete" in stopping.judge(50, {}, {5: 1.0}, finished).why
     assert stopping.judge(50, {}, {4: 1.0, 5: np.nan}, finished).stop
-    stopping = EarlyStopping(EPOCHS, n_warmup_epochs=3)
+    stopping = EarlyStopping(EPOCHS, n_startup_runs=5, n_warmup_epochs=3)
     assert "for 3 epochs first" in stopping.judge(50, {}, {2: 1.0}, finished).why
     assert "is complete" in stopping.judge(50, finished[0].configuration, {EPOCHS: 1.0}, finished).why
     for words in ({"last_epoch": 0}, {"last_epoch": 5, "threshold": 0.0}, {"last_epoch": 5, "n_startup_runs": 0}):

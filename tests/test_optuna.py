@@ -4,6 +4,7 @@ import pickle
 import subprocess
 import sys
 import textwrap
+import warnings
 
 import numpy as np
 import optuna
@@ -42,7 +43,7 @@ def states(study):
 
 @pytest.fixture(scope="module")
 def study():
-    made = new_study(LKGPPruner())
+    made = new_study(LKGPPruner(n_startup_trials=5))
     made.optimize(train, n_trials=40)
     return made
 
@@ -60,21 +61,21 @@ def test_it_prunes_the_bad_keeps_the_best_and_says_why(study):
 
 
 def test_the_same_reports_make_the_same_verdicts_wherever_they_are_asked(study):
-    fresh, copied = LKGPPruner(), pickle.loads(pickle.dumps(study.pruner))
+    fresh, copied = LKGPPruner(n_startup_trials=5), pickle.loads(pickle.dumps(study.pruner))
     for trial in study.trials[-3:]:
         answers = [pruner.judge(study, trial) for pruner in (study.pruner, fresh, copied)]
         assert len({answer.forecast.probability for answer in answers}) == 1
 
 
 def test_values_are_maximized_just_as_well(study):
-    upside = new_study(LKGPPruner(), "maximize")
+    upside = new_study(LKGPPruner(n_startup_trials=5), "maximize")
     upside.optimize(lambda trial: train(trial, sign=-1.0), n_trials=40)
     assert upside.best_value == pytest.approx(-study.best_value)
     assert states(upside).count("PRUNED") > 20
 
 
 def test_warmup_and_intervals_are_kept():
-    study = new_study(LKGPPruner(max_resource=STEPS, n_warmup_steps=3, interval_steps=4))
+    study = new_study(LKGPPruner(max_resource=STEPS, n_startup_trials=5, n_warmup_steps=3, interval_steps=4))
     study.optimize(train, n_trials=25)
     lengths = {len(trial.intermediate_values) for trial in study.trials if trial.state.name == "PRUNED"}
     assert lengths
@@ -92,6 +93,19 @@ def test_a_value_that_is_not_a_number_is_pruned_and_a_failure_is_a_warning(monke
     monkeypatch.setattr(LKGPPruner, "judge", lambda *_: 1 / 0)
     with pytest.warns(UserWarning, match="not pruned, because that failed: ZeroDivisionError"):
         assert not other.should_prune()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # which must not reach the training
+        assert not other.should_prune()
+
+
+def test_one_pruner_serves_two_studies():
+    pruner = LKGPPruner(n_startup_trials=5)
+    first, second = new_study(pruner), new_study(pruner)
+    first.optimize(train, n_trials=12)
+    second.optimize(lambda trial: train(trial, sign=100.0), n_trials=12)
+    alone = new_study(LKGPPruner(n_startup_trials=5))
+    alone.optimize(lambda trial: train(trial, sign=100.0), n_trials=12)
+    assert [len(t.intermediate_values) for t in second.trials] == [len(t.intermediate_values) for t in alone.trials]
 
 
 def test_odd_trials_do_no_harm():

@@ -102,8 +102,30 @@ def test_it_lives_in_pipelines_searches_and_pickles(tasks, fitted):
     assert np.isfinite(single.log_marginal_likelihood())
 
 
+def test_targets_need_not_share_a_unit(tasks):
+    """The same model, whatever the units of each column; so does the table, by name."""
+    X, Y, _ = tasks
+    units, shifts = np.array([1.0, 1e4, 1e-3, 1.0]), np.array([0.0, 5e4, 1.0, -7.0])
+    plain, mixed = LKGPRegressor().fit(X, Y), LKGPRegressor().fit(X, Y * units + shifts)
+    (mean, std), (other, spread) = (model.predict(X, return_std=True) for model in (plain, mixed))
+    assert np.allclose((other - shifts) / units, mean, atol=0.02)
+    assert np.allclose(spread / units, std, rtol=0.05)
+    assert np.allclose(np.sqrt(np.diag(mixed.predict(X[:2], return_cov=True)[1])).reshape(2, 4), spread[:2], rtol=1e-4)
+    jacobian = np.isfinite(Y).sum(axis=0) @ np.log(units)
+    assert mixed.log_marginal_likelihood() == pytest.approx(plain.log_marginal_likelihood() - jacobian, abs=0.1)
+    draws = mixed.sample_y(X[:2], 500)
+    assert np.allclose(draws.mean(axis=-1), other[:2], atol=5 * spread[:2].max(axis=0) / np.sqrt(500) + 1e-9 * units)
+    rows, columns = np.nonzero(np.isfinite(Y))
+    table = pd.DataFrame(X[rows]).assign(joint=np.array(["a", "b", "c", "d"])[columns])
+    table.columns = [0, 1, 2, 3]
+    named = LKGPTableRegressor(3).fit(table, (Y * units + shifts)[rows, columns])
+    assert np.allclose((named.predict(table) - shifts[columns]) / units[columns], mean[rows, columns], atol=0.1)
+
+
 def test_bad_targets_are_refused(tasks):
     X, Y, _ = tasks
+    with pytest.raises(ValueError, match="same coordinates"):
+        LKGPRegressor(tasks=[1, 1, 2, 3]).fit(X, Y)
     with pytest.raises(ValueError, match="NaN only"):
         LKGPRegressor().fit(X, np.full_like(Y, np.nan))
     with pytest.raises(ValueError, match="infinity"):

@@ -1,7 +1,7 @@
 """BoTorch's model of learning curves and other grids with holes, with all of BoTorch's contract."""
 
 from collections.abc import Sequence
-from copy import deepcopy
+from copy import copy, deepcopy
 from typing import Any, cast
 
 import torch
@@ -14,6 +14,7 @@ from botorch.utils.datasets import SupervisedDataset
 from gpytorch.distributions import MultitaskMultivariateNormal, MultivariateNormal
 from gpytorch.kernels import Kernel
 from linear_operator import to_linear_operator
+from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor, nn
 
 from lkgp.errors import InputError
@@ -26,6 +27,9 @@ from lkgp.model import default_kernels
 from lkgp.posterior import Posterior, condition
 from lkgp.readers import Observations, from_array
 from lkgp.scaling import Scaling
+
+# Of a variance, what is lost in rounding.
+JITTER = 1e-9
 
 
 class LatentKroneckerGP(Model, FantasizeMixin):
@@ -71,15 +75,21 @@ class LatentKroneckerGP(Model, FantasizeMixin):
         self.register_buffer("train_Yvar", None if train_Yvar is None else train_Yvar.detach())
         self.register_buffer("train_counts", None if train_counts is None else train_counts.detach())
         if input_transform is not None:
-            self.input_transform = input_transform.to(train_X)
+            # What it learns, it learns from the training data, once.
+            self.input_transform = input_transform.to(train_X).train()
+            self.input_transform(train_X)
+            self.input_transform.eval()
         widths = [self.transform_inputs(train_X).shape[-1], *(points.shape[1] for points in self.train_T)]
 
         def one() -> Core:
             given = default_kernels(widths) if kernels is None else [deepcopy(kernel) for kernel in kernels]
             return Core(given, noise=noise).to(train_X.device).double()
 
+        for rows in self.transform_inputs(train_X).reshape(-1, *train_X.shape[-2:-1], widths[0]):
+            if len(torch.unique(rows, dim=0)) < len(rows):
+                raise InputError("rows of train_X repeat; average them, and say how often in train_counts, as construct_inputs does.")
         self.models = nn.ModuleList([one() for _ in range(max(1, train_X.shape[:-2].numel()))])
-        self._posteriors: dict[int, tuple[Posterior, Scaling, list[Scaling]]] = {}
+        self._posteriors: dict[int, tuple[Any, tuple[Posterior, Scaling, list[Scaling]]]] = {}
         self._added: list[tuple[Tensor, list[int], Tensor, Tensor]] = []
 
     # Data
@@ -95,7 +105,7 @@ class LatentKroneckerGP(Model, FantasizeMixin):
 
     @property
     def batch_shape(self) -> torch.Size:
-        shapes = [self.train_X.shape[:-2], *(Y.shape[:-2] for _, _, Y, _ in self._added)]
+        shapes = [self.train_X.shape[:-2], *(tensor.shape[:-2] for X, _, Y, _ in self._added for tensor in (X, Y))]
         return torch.broadcast_shapes(*shapes)
 
     @property
@@ -128,29 +138,49 @@ class LatentKroneckerGP(Model, FantasizeMixin):
 
     def fit(self, **words: Any) -> list[FitResult]:
         """Learn the hyperparameters of every batch; words: as of `lkgp.fit`. Returns what was done for each."""
+        if self._added:
+            raise InputError("this model was conditioned on more observations; make one of all data to learn from them.")
         results = []
         for batch in range(len(self.models)):
             result = fit(self._core(batch), self._data(batch)[0], **words)
             self.models[batch] = result.model
             results.append(result)
-        self._posteriors.clear()
         return results
 
     def _posterior_of(self, batch: int) -> tuple[Posterior, Scaling, list[Scaling]]:
-        if batch not in self._posteriors:
+        """Conditioned anew when a hyperparameter or the data have changed."""
+        model = self._core(batch)
+        tensors = (*model.parameters(), *self.buffers(recurse=False))
+        state = tuple((tensor.data_ptr(), tensor._version) for tensor in tensors)
+        if batch not in self._posteriors or self._posteriors[batch][0] != state:
             data, scaling, scalings = self._data(batch)
-            model = self._core(batch)
-            self._posteriors[batch] = condition(model, data, plan(model, data, "auto")), scaling, scalings
-        return self._posteriors[batch]
+            fixed = deepcopy(model)
+            self._posteriors[batch] = state, (condition(fixed, data, plan(fixed, data, "auto")), scaling, scalings)
+        return self._posteriors[batch][1]
+
+    def get_extra_state(self) -> list[tuple[Tensor, list[int], Tensor, Tensor]]:
+        """What the model was conditioned on, for `state_dict`."""
+        return [(X.detach(), outputs, Y.detach(), noise.detach()) for X, outputs, Y, noise in self._added]
+
+    def set_extra_state(self, state: list[tuple[Tensor, list[int], Tensor, Tensor]]) -> None:
+        self._added = list(state)
 
     def load_state_dict(self, state_dict: Any, strict: bool = True, assign: bool = False) -> Any:
         """Data are part of the state; those of this model take their shape."""
         for name, buffer in list(self.named_buffers(recurse=False)):
             if name in state_dict and state_dict[name].shape != buffer.shape:
                 setattr(self, name, torch.empty_like(state_dict[name]))
-        self._posteriors.clear()
-        self._added = []
         return super().load_state_dict(state_dict, strict, assign)
+
+    def train(self, mode: bool = True) -> "LatentKroneckerGP":
+        """There is nothing to do but what torch does; an input transform has learned all that it will."""
+        nn.Module.train(self, mode)
+        if hasattr(self, "input_transform"):
+            self.input_transform.eval()
+        return self
+
+    def eval(self) -> "LatentKroneckerGP":
+        return self.train(False)
 
     # Asking
 
@@ -167,11 +197,15 @@ class LatentKroneckerGP(Model, FantasizeMixin):
         output_indices: which outputs; all by default
         observation_noise: whether to add the noise, or a variance, of shape (*batch, q, outputs) or (*batch, 1, outputs)
         """
-        outputs = list(range(self.num_outputs)) if output_indices is None else [i % self.num_outputs for i in output_indices]
+        self._check_points(X)
+        outputs = self._outputs(output_indices)
         mean, covariance = self._given(self.transform_inputs(X), outputs)
         if observation_noise is not False:
             wanted = self._noise(mean) if observation_noise is True else observation_noise
             covariance = covariance + torch.diag_embed(wanted.expand(mean.shape).flatten(-2))
+        # Variances are not negative, whatever rounding makes of them.
+        spread = torch.diagonal(covariance, dim1=-2, dim2=-1)
+        covariance = covariance + torch.diag_embed(spread.clamp(min=self._least_variance()) - spread)
         mean, covariance = mean.to(X), to_linear_operator(covariance.to(X))
         if len(outputs) == 1:
             distribution: MultivariateNormal = MultivariateNormal(mean[..., 0], covariance)
@@ -179,6 +213,21 @@ class LatentKroneckerGP(Model, FantasizeMixin):
             distribution = MultitaskMultivariateNormal(mean, covariance)
         made = GPyTorchPosterior(distribution)
         return made if posterior_transform is None else posterior_transform(made)
+
+    def subset_output(self, idcs: list[int]) -> "SomeOutputs":
+        """Some outputs as a model of their own."""
+        return SomeOutputs(self, self._outputs(idcs))
+
+    def _check_points(self, X: Tensor) -> None:
+        if X.ndim < 2 or X.shape[-1] != self.train_X.shape[-1]:
+            raise InputError(f"X must be (*batch, q, {self.train_X.shape[-1]}), not {tuple(X.shape)}.")
+
+    def _outputs(self, indices: list[int] | None) -> list[int]:
+        if indices is None:
+            return list(range(self.num_outputs))
+        if not indices or any(not -self.num_outputs <= i < self.num_outputs for i in indices):
+            raise InputError(f"output_indices must be among the {self.num_outputs} outputs, from 0 on, not {indices}.")
+        return [i % self.num_outputs for i in indices]
 
     def _given(self, X: Tensor, outputs: list[int]) -> tuple[Tensor, Tensor]:
         """Mean (*batch, q, outputs) and covariance (*batch, q outputs, q outputs), given what was added, too."""
@@ -191,7 +240,9 @@ class LatentKroneckerGP(Model, FantasizeMixin):
             values = torch.cat([Y.expand(*shape, *Y.shape[-2:]).flatten(-2) for _, _, Y, _ in self._added], dim=-1).double()
             noise = torch.cat([s.expand(*shape, *s.shape[-2:]).flatten(-2) for _, _, _, s in self._added], dim=-1).double()
             cross = covariance[..., asked:, :asked]
-            root = torch.linalg.cholesky(covariance[..., asked:, asked:] + torch.diag_embed(noise))
+            known = covariance[..., asked:, asked:] + torch.diag_embed(noise)
+            # Where observations repeat, nearly without noise, rounding is all that tells them apart.
+            root = psd_safe_cholesky(known + JITTER * torch.diag_embed(torch.diagonal(known, dim1=-2, dim2=-1)))
             gain = torch.cholesky_solve(cross, root).mT
             mean, covariance = (
                 mean[..., :asked] + (gain @ (values - mean[..., asked:])[..., None])[..., 0],
@@ -223,6 +274,10 @@ class LatentKroneckerGP(Model, FantasizeMixin):
         places = torch.unravel_index(torch.tensor(outputs, device=self.train_X.device), sizes)
         return tuple(s.apply(points.double())[i] for s, points, i in zip(scalings, self.train_T, places, strict=True))
 
+    def _least_variance(self) -> float:
+        """Below what rounding leaves of a variance."""
+        return JITTER * min(float(self._posterior_of(batch)[1].scale) ** 2 for batch in range(len(self.models)))
+
     def _noise(self, like: Tensor) -> Tensor:
         """The noise variance of a new observation, in the units of train_Y, of the shape of `like` (*batch, q, outputs)."""
         own = self.train_X.shape[:-2]
@@ -232,7 +287,8 @@ class LatentKroneckerGP(Model, FantasizeMixin):
             if self.train_Yvar is None:
                 found.append(self._core(batch).noise_variance().detach() * scaling.scale**2)
             else:  # a new observation is taken to be as noisy as the others on average
-                found.append(self._of_batch(self.train_Yvar, batch).nanmean())
+                there = torch.isfinite(self._of_batch(self.train_Y, batch))
+                found.append(self._of_batch(self.train_Yvar, batch)[there].mean())
         return torch.stack(found).view(*own, 1, 1).expand(like.shape)
 
     # Adding
@@ -245,7 +301,8 @@ class LatentKroneckerGP(Model, FantasizeMixin):
         noise: variances of Y, of its shape; those of the other observations by default
         output_indices: to which outputs the last dimension of Y belongs; all by default
         """
-        outputs = list(range(self.num_outputs)) if output_indices is None else [i % self.num_outputs for i in output_indices]
+        self._check_points(X)
+        outputs = self._outputs(output_indices)
         if Y.shape[-2:] != (X.shape[-2], len(outputs)):
             raise InputError(f"Y must end with ({X.shape[-2]}, {len(outputs)}), as X and the outputs have it, not {tuple(Y.shape[-2:])}.")
         if not bool(torch.isfinite(Y).all()):
@@ -253,9 +310,9 @@ class LatentKroneckerGP(Model, FantasizeMixin):
         shape = torch.broadcast_shapes(Y.shape[:-2], self.batch_shape)
         like = Y.expand(*shape, *Y.shape[-2:])
         variance = self._noise(like.detach().double()) if noise is None else noise.expand(like.shape)
-        other = self.__class__.__new__(self.__class__)
-        nn.Module.__init__(other)
-        other.__dict__.update({name: value for name, value in self.__dict__.items() if name not in ("_added",)})
+        other = copy(self)  # with the same data and hyperparameters, but its own list of them
+        other._modules = {**self._modules, "models": nn.ModuleList(list(self.models))}
+        other._posteriors = dict(self._posteriors)
         other._added = [*self._added, (self.transform_inputs(X), outputs, like, variance)]
         return other
 
@@ -269,6 +326,8 @@ class LatentKroneckerGP(Model, FantasizeMixin):
         names = training_data.feature_names
         if step not in names:
             raise InputError(f"there is no feature {step!r}; there are {', '.join(names)}.")
+        if parsed["train_Y"].shape[-1] != 1:
+            raise InputError(f"rows must have one value, not {parsed['train_Y'].shape[-1]}; make a model for each.")
         rows, values, variances = parsed["train_X"], parsed["train_Y"][..., 0], parsed.get("train_Yvar")
         if rows.ndim != 2:
             raise InputError("rows in batches cannot be sorted into grids; give one batch.")
@@ -283,22 +342,23 @@ class LatentKroneckerGP(Model, FantasizeMixin):
         Y = values.new_zeros(len(total)).index_add(0, cell, weights * values) / total  # 0 / 0 is NaN: not observed
         grid = (len(X), len(T))
         made = {"train_X": X, "train_T": T, "train_Y": Y.view(grid)}
-        return made | ({"train_counts": total.view(grid)} if variances is None else {"train_Yvar": (1 / total).view(grid)})
+        return made | (
+            {"train_counts": total.view(grid)}
+            if variances is None
+            else {"train_Yvar": torch.where(total > 0, 1 / total, torch.nan).view(grid)}
+        )
 
 
-class LastStep(Model, FantasizeMixin):
-    """One output of a LatentKroneckerGP, by default the value at the last step, as a model with a single output.
+class SomeOutputs(Model, FantasizeMixin):
+    """Some outputs of a LatentKroneckerGP as a model of their own."""
 
-    Acquisition functions that know nothing of steps take it as it is.
-    """
-
-    def __init__(self, model: LatentKroneckerGP, output: int = -1) -> None:
+    def __init__(self, model: LatentKroneckerGP, outputs: list[int]) -> None:
         super().__init__()
-        self.model, self.output = model, output % model.num_outputs
+        self.model, self.outputs = model, model._outputs(outputs)
 
     @property
     def num_outputs(self) -> int:
-        return 1
+        return len(self.outputs)
 
     @property
     def batch_shape(self) -> torch.Size:
@@ -316,11 +376,22 @@ class LastStep(Model, FantasizeMixin):
         posterior_transform: PosteriorTransform | None = None,
         **_: Any,
     ) -> GPyTorchPosterior | BotorchPosterior:
-        """As of the model, for its one output."""
-        if output_indices not in (None, [0], [-1]):
-            raise InputError(f"there is one output, 0; {output_indices} were asked for.")
-        return self.model.posterior(X, [self.output], observation_noise, posterior_transform)
+        """As of the model, for these outputs."""
+        chosen = range(len(self.outputs)) if output_indices is None else output_indices
+        if any(not -len(self.outputs) <= i < len(self.outputs) for i in chosen):
+            raise InputError(f"output_indices must be among the {len(self.outputs)} outputs, from 0 on, not {output_indices}.")
+        return self.model.posterior(X, [self.outputs[i] for i in chosen], observation_noise, posterior_transform)
 
-    def condition_on_observations(self, X: Tensor, Y: Tensor, noise: Tensor | None = None, **_: Any) -> "LastStep":
-        """As of the model; Y: (*fantasies, *batch, q, 1)."""
-        return LastStep(self.model.condition_on_observations(X, Y, noise, [self.output]), self.output)
+    def condition_on_observations(self, X: Tensor, Y: Tensor, noise: Tensor | None = None, **_: Any) -> "SomeOutputs":
+        """As of the model; Y: (*fantasies, *batch, q, outputs)."""
+        return SomeOutputs(self.model.condition_on_observations(X, Y, noise, self.outputs), self.outputs)
+
+
+class LastStep(SomeOutputs):
+    """One output of a LatentKroneckerGP, by default the value at the last step, as a model with a single output.
+
+    Acquisition functions that know nothing of steps take it as it is.
+    """
+
+    def __init__(self, model: LatentKroneckerGP, output: int = -1) -> None:
+        super().__init__(model, [output])

@@ -34,6 +34,9 @@ class Cells:
 def joint_moments(posterior: Posterior, groups: Sequence[Cells]) -> tuple[Tensor, Tensor]:
     """Mean (b, c) and covariance (b, c, c) of the cells of all groups together."""
     count = sum(group.points.shape[1] * max([len(x) for x in group.others], default=1) for group in groups)
+    if not count:
+        like = groups[0].points
+        return like.new_zeros(len(like), 0), like.new_zeros(len(like), 0, 0)
     at_once = max(1, MOST_ENTRIES // (count * posterior.data.grid.num_observed))
     parts = [
         _moments(posterior, [Cells(points, group.others) for points, group in zip(slices, groups, strict=True)])
@@ -48,7 +51,7 @@ def _moments(posterior: Posterior, groups: Sequence[Cells]) -> tuple[Tensor, Ten
     crosses = []
     for group in groups:
         batch, count, columns = group.points.shape
-        along = evaluate(model.kernels[0], group.points.reshape(-1, columns), first)[:, index].view(batch, count, 1, -1)
+        along = evaluate(model.kernels[0], group.points.reshape(-1, columns), first)[:, index].view(batch, count, 1, len(index))
         others = _product([evaluate(k, x, z)[:, i] for k, x, z, i in zip(model.kernels[1:], group.others, rest, indices, strict=True)])
         crosses.append((along * others).flatten(1, 2) if others is not None else along[:, :, 0])
     cross = torch.cat(crosses, dim=1)  # (b, c, n)

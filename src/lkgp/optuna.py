@@ -1,5 +1,6 @@
 """A pruner for Optuna that predicts how a trial will end."""
 
+import contextlib
 import logging
 import warnings
 from typing import Any, Literal
@@ -10,7 +11,7 @@ from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
 from lkgp.curves.configurations import Parameter, Space
-from lkgp.curves.stopping import THRESHOLD, EarlyStopping, FinishedRun, Verdict
+from lkgp.curves.stopping import STARTUP, THRESHOLD, EarlyStopping, FinishedRun, Verdict
 from lkgp.curves.values import Direction, Transform
 from lkgp.errors import InputError
 
@@ -29,7 +30,7 @@ class LKGPPruner(BasePruner):
     max_resource: how many steps a complete trial reports; "auto" takes that from the complete trials
     threshold: a trial is pruned when the probability of ending better than the best is below this
     n_startup_trials: complete trials before any is pruned
-    n_warmup_steps: steps of every trial before it is pruned
+    n_warmup_steps: steps of every trial before it is pruned, also where a value is not a number
     interval_steps: steps between two verdicts
     transform: of the values: "log", "logit", "none", or "auto" for what suits them
     """
@@ -39,7 +40,7 @@ class LKGPPruner(BasePruner):
         *,
         max_resource: int | Literal["auto"] = "auto",
         threshold: float = THRESHOLD,
-        n_startup_trials: int = 5,
+        n_startup_trials: int = STARTUP,
         n_warmup_steps: int = 0,
         interval_steps: int = 1,
         transform: Transform = "auto",
@@ -54,7 +55,7 @@ class LKGPPruner(BasePruner):
         self.words: dict[str, Any] = {"threshold": threshold, "n_startup_runs": n_startup_trials, "transform": transform}
         EarlyStopping(1, **self.words)  # refuses what is out of range
         self._stopping: dict[tuple[int, str], EarlyStopping] = {}
-        self._finished: dict[tuple[str, int], FinishedRun] = {}  # which do not change any more
+        self._finished: dict[Any, FinishedRun] = {}  # which do not change any more
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_stopping": {}, "_finished": {}}
@@ -69,7 +70,10 @@ class LKGPPruner(BasePruner):
             study._storage.set_trial_system_attr(trial._trial_id, REASON, verdict.why)
             return verdict.stop
         except Exception as error:  # training must go on
-            warnings.warn(f"trial {trial.number} is not pruned, because that failed: {type(error).__name__}: {error}", stacklevel=2)
+            message = f"trial {trial.number} is not pruned, because that failed: {type(error).__name__}: {error}"
+            log.warning(message, exc_info=True)
+            with contextlib.suppress(Warning):  # where warnings are errors
+                warnings.warn(message, stacklevel=2)
             return False
 
     def judge(self, study: Study, trial: FrozenTrial) -> Verdict | None:
@@ -77,7 +81,7 @@ class LKGPPruner(BasePruner):
         if not self._is_due(trial):
             return None
         done = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED))
-        done = sorted((t for t in done if t.number != trial.number), key=lambda t: (t.datetime_complete, t.number))
+        done = sorted((t for t in done if t.number != trial.number), key=lambda t: t.number)
         ends = [t.last_step + 1 for t in done if t.state == TrialState.COMPLETE and t.last_step is not None]
         last_epoch = max(ends, default=1) if self.max_resource == "auto" else max([self.max_resource, *ends])
         direction: Direction = "minimize" if study.direction == StudyDirection.MINIMIZE else "maximize"
@@ -88,7 +92,7 @@ class LKGPPruner(BasePruner):
         return stopping.judge(trial.number, trial.params, curve_of(trial), [self._finished_run(study, t) for t in done])
 
     def _finished_run(self, study: Study, trial: FrozenTrial) -> FinishedRun:
-        key = (study.study_name, trial.number)
+        key = (study.study_name, trial.number, trial.datetime_start)
         if key not in self._finished:
             self._finished[key] = finished_run(trial)
         return self._finished[key]

@@ -19,7 +19,8 @@ class LKGPRegressor(RegressorMixin, BaseEstimator):
 
     kernel: over the features, a GPyTorch kernel; Matern-5/2 with a length a feature by default
     task_kernel: over the tasks, where there are several; learned relations, or Matern-5/2 where `tasks` are given, by default
-    tasks: coordinates of the tasks, (n_tasks,) or (n_tasks, d), where they have any, such as the epochs of learning curves
+    tasks: coordinates of the tasks, (n_tasks,) or (n_tasks, d), where they have any, such as the epochs of learning curves. Targets are
+        then in one unit, and scaled together; otherwise each is scaled on its own.
     noise: where the learned noise variance starts, for standardised targets
     random_state: of everything random
     max_memory: bytes that large arrays may take at once
@@ -52,12 +53,17 @@ class LKGPRegressor(RegressorMixin, BaseEstimator):
         self._single = y.ndim == 1
         Y = y.reshape(len(y), -1)
         kernel = self.kernel if self.kernel is not None else MaternKernel(nu=2.5, ard_num_dims=X.shape[1])
+        self._shift, self._unit = scales(Y, each=self.tasks is None)
+        Y = (Y - self._shift) / self._unit
         rows, columns = np.nonzero(np.isfinite(Y))
+        self._counts = np.isfinite(Y).sum(axis=0)
         if Y.shape[1] == 1:
             self._tasks, kernels = None, [ScaleKernel(kernel) if self.kernel is None else kernel]
         else:
             tasks = np.arange(Y.shape[1], dtype=float) if self.tasks is None else check_array(self.tasks, ensure_2d=False, dtype=np.float64)
             check_consistent_length(tasks, Y.T)
+            if len(np.unique(tasks, axis=0)) < len(tasks):
+                raise ValueError("two tasks have the same coordinates; give each its own.")
             self._tasks, kernels = tasks, [kernel, self._task_kernel(Y.shape[1], tasks)]
         gp = LKGP(kernels, noise=self.noise, seed=as_seed(self.random_state), max_memory=self.max_memory)
         # A table, because rows of features may repeat.
@@ -79,15 +85,18 @@ class LKGPRegressor(RegressorMixin, BaseEstimator):
         if return_cov:
             covariance = self.model_.covariance(factors)
             noise = float(self.model_.model_.noise_variance().detach()) * float(self.model_._value_scaling.scale) ** 2
-            return self.predict(X), covariance + observation_noise * noise * np.eye(len(covariance))
+            covariance = covariance + observation_noise * noise * np.eye(len(covariance))
+            units = np.tile(self._unit, len(covariance) // len(self._unit))
+            return self.predict(X), covariance * np.outer(units, units)
         mean, std = self.model_.predict(factors, observation_noise=observation_noise)
-        return (self._shaped(mean), self._shaped(std)) if return_std else self._shaped(mean)
+        mean = self._shaped(self._shift + self._unit * mean.reshape(len(mean), -1))
+        return (mean, self._shaped(self._unit * std.reshape(len(std), -1))) if return_std else mean
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> np.ndarray:
         """Joint draws, (m, n_samples) or (m, n_tasks, n_samples)."""
         factors = self._factors(X)
         draws = self.model_.sample(n_samples, factors, seed=as_seed(random_state))
-        return np.stack([self._shaped(draw) for draw in draws], axis=-1)
+        return np.stack([self._shaped(self._shift + self._unit * draw.reshape(len(draw), -1)) for draw in draws], axis=-1)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """The mean over targets of R^2, over the rows in which a target is there."""
@@ -110,7 +119,8 @@ class LKGPRegressor(RegressorMixin, BaseEstimator):
     def log_marginal_likelihood(self) -> float:
         """log p(y) in the units of y."""
         check_is_fitted(self)
-        return self.model_.log_marginal_likelihood()
+        # A density in other units: p(y) = p(z) / unit for each value.
+        return self.model_.log_marginal_likelihood() - float(self._counts @ np.log(self._unit))
 
     def _targets(self, y: Any) -> np.ndarray:
         if y is None:
@@ -148,6 +158,17 @@ def task_relations(tasks: int) -> IndexKernel:
     columns /= np.linalg.norm(columns, axis=1, keepdims=True)
     kernel.covar_factor.data = kernel.covar_factor.data.new_tensor(np.sqrt(0.5) * columns)
     return kernel
+
+
+def scales(Y: np.ndarray, each: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and standard deviation of what there is in each column of (n, n_tasks), 1 where it is constant; 0 and 1 if not for each."""
+    if not each:
+        return np.zeros(Y.shape[1]), np.ones(Y.shape[1])
+    there = np.isfinite(Y)
+    count = np.maximum(there.sum(axis=0), 1)
+    shift = np.where(there, Y, 0.0).sum(axis=0) / count
+    unit = np.sqrt(np.where(there, (Y - shift) ** 2, 0.0).sum(axis=0) / count)
+    return shift, np.where(unit > 1e-12 * np.abs(shift), unit, 1.0)
 
 
 def as_seed(random_state: Any) -> int:
@@ -196,7 +217,12 @@ class LKGPTableRegressor(RegressorMixin, BaseEstimator):
         if other is None:
             other = task_relations(len(self.categories_)) if self.categories_ is not None else ScaleKernel(MaternKernel(nu=2.5))
         gp = LKGP([kernel, other], noise=self.noise, seed=as_seed(self.random_state), max_memory=self.max_memory)
-        self.model_ = gp.fit_table([features, second], y, duplicates="mean")
+        # Values that are named are scaled on their own, by name: joints, instruments, laboratories need not share a unit.
+        names = second.astype(int) if self.categories_ is not None else np.zeros(len(y), dtype=int)
+        by_name = np.full((len(y), names.max() + 1), np.nan)
+        by_name[np.arange(len(y)), names] = y
+        self._shift, self._unit = scales(by_name, each=self.categories_ is not None)
+        self.model_ = gp.fit_table([features, second], (y - self._shift[names]) / self._unit[names], duplicates="mean")
         self.report_, self.n_iter_ = self.model_.report_, max(1, self.model_.report_.steps)
         return self
 
@@ -208,7 +234,8 @@ class LKGPTableRegressor(RegressorMixin, BaseEstimator):
         for point in np.unique(second):
             rows = second == point
             here = self.model_.predict([features[rows], np.array([point])], observation_noise=observation_noise)
-            mean[rows], std[rows] = here[0][:, 0], here[1][:, 0]
+            name = int(point) if self.categories_ is not None else 0
+            mean[rows], std[rows] = self._shift[name] + self._unit[name] * here[0][:, 0], self._unit[name] * here[1][:, 0]
         return (mean, std) if return_std else mean
 
     def _categories(self, X: Any) -> list[Any] | None:
@@ -216,7 +243,11 @@ class LKGPTableRegressor(RegressorMixin, BaseEstimator):
         if not hasattr(X, "columns"):
             return None
         column = X.iloc[:, self._position(X)]
-        return None if column.dtype.kind in "fiub" else sorted(column.unique())
+        if column.dtype.kind in "fiub":
+            return None
+        if column.isna().any():
+            raise ValueError("Input X contains NaN: the second factor is missing in some rows.")
+        return sorted(column.unique(), key=str)
 
     def _numbers(self, X: Any) -> Any:
         """X with the names of the second factor as whole numbers."""
@@ -228,7 +259,9 @@ class LKGPTableRegressor(RegressorMixin, BaseEstimator):
         unknown = [name for name in column if name not in codes]
         if unknown:
             raise ValueError(f"the second factor has {unknown[0]!r}, which was not there when the model was fitted.")
-        return X.assign(**{X.columns[position]: column.map(codes).astype(float)})
+        coded = X.copy()
+        coded.isetitem(position, column.map(codes).astype(float))
+        return coded
 
     def _position(self, X: Any) -> int:
         """Of the second factor's column."""

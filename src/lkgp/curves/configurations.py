@@ -35,17 +35,19 @@ class Parameter:
         return (len(self.choices) if self.choices else 1) + self.conditional
 
     def encode(self, value: Any) -> list[float]:
-        """One number a column, of which those of a number go from 0 to 1; where the parameter is not there, the middle, and a flag."""
-        there = not missing(value)
+        """One number a column, of which those of a number go from 0 to 1; where the parameter is not there, the middle, and a flag.
+
+        What a new configuration has that does not fit is read as best it can: a number below a logarithmic scale as the lowest, and
+        anything else as if the parameter were not there.
+        """
+        there = not missing(value) and (bool(self.choices) or is_number(value))
         if self.choices:
             # Two different categories are as far apart as the ends of a number.
-            numbers = [float(there and value == choice) / np.sqrt(2) for choice in self.choices]
+            numbers = [float(there and hashable(value) == choice) / np.sqrt(2) for choice in self.choices]
         else:
             low, high = (np.log(self.low), np.log(self.high)) if self.log else (self.low, self.high)
-            number = as_number(value, self.name) if there else np.nan
-            if self.log and number <= 0:
-                raise InputError(f"{self.name} is on a logarithmic scale, but one of its values is {number:g}.")
-            number = np.log(number) if self.log and there else number
+            number = float(value) if there else np.nan
+            number = np.log(max(number, self.low)) if self.log and there else number
             numbers = [(number - low) / (high - low) if there and high > low else 0.5]
         return [*numbers, float(there)] if self.conditional else numbers
 
@@ -93,7 +95,7 @@ def parameter_of(name: str, values: Sequence[Any], log: bool) -> Parameter:
     there = [value for value in values if not missing(value)]
     conditional = len(there) < len(values)
     if any(isinstance(value, (str, bool, np.bool_)) or not is_number(value) for value in there):
-        return Parameter(name, choices=tuple(sorted(set(there), key=repr)), conditional=conditional)
+        return Parameter(name, choices=tuple(sorted({hashable(value) for value in there}, key=repr)), conditional=conditional)
     numbers = np.array(there, dtype=float) if there else np.zeros(1)
     if not np.isfinite(numbers).all():
         raise InputError(f"{name} is infinite in one configuration.")
@@ -103,10 +105,13 @@ def parameter_of(name: str, values: Sequence[Any], log: bool) -> Parameter:
     return Parameter(name, low, high, log or (low > 0 and high > WIDE * low), conditional=conditional)
 
 
-def as_number(value: Any, name: str) -> float:
-    if not is_number(value):
-        raise InputError(f"{name} is a number in other configurations, but {value!r} here.")
-    return float(value)
+def hashable(value: Any) -> Any:
+    """A value, or how it is written where it cannot be looked up."""
+    try:
+        hash(value)
+    except TypeError:
+        return repr(value)
+    return value
 
 
 def is_number(value: Any) -> bool:

@@ -40,14 +40,16 @@ class CurveModel:
         seed: int = 0,
         max_memory: float | None = None,
     ) -> None:
+        if last_epoch is not None and (isinstance(last_epoch, bool) or not isinstance(last_epoch, (int, np.integer)) or last_epoch < 1):
+            raise InputError(f"last_epoch must be a whole number of at least 1, not {last_epoch!r}.")
         self.direction, self.transform, self.last_epoch, self.log = direction, transform, last_epoch, log
         self.seed, self.max_memory = seed, max_memory
         self.gp_: LKGP | None = None
 
     def fit(self, configurations: Any, curves: Any) -> "CurveModel":
         """configurations: one a run: dictionaries, a DataFrame, or an array (runs, parameters)
-        curves: an array (runs, epochs), or a list with a sequence of values from epoch 1 on, or a {epoch: value}, a run. NaN and
-            infinite values are epochs that failed; they are left out.
+        curves: an array or DataFrame (runs, epochs), or a list with a sequence of values from epoch 1 on, or a {epoch: value}, a run.
+            NaN and infinite values are epochs that failed; they are left out.
         """
         self.configurations_ = as_configurations(configurations)
         self.curves_ = as_curves(curves)
@@ -75,22 +77,25 @@ class CurveModel:
         return self
 
     def add(self, run: int, values: Mapping[int, float], *, refit: bool = False) -> "CurveModel":
-        """Take in more epochs of one run: {epoch: value}. An epoch that was there before is averaged with what is new.
+        """Take in more epochs of one run: {epoch: value}.
 
         refit: also learn the hyperparameters again, from where they are
         """
         gp = self._fitted()
-        if not 0 <= run < len(self.curves_):
-            raise InputError(f"there is no run {run}; there are {len(self.curves_)}, from 0 on.")
+        self._check_run(run)
         epochs, seen = as_curve(values, run)
         unknown = np.setdiff1d(epochs, self.epochs_)
         if len(unknown):
             raise InputError(f"epoch {int(unknown[0])} is not among those of the model, from {self.epochs_[0]:g} to {self.epochs_[-1]:g}.")
+        known = dict(zip(*self.curves_[run], strict=True))
+        again = [epoch for epoch in epochs if epoch in known]
+        if again:
+            raise InputError(f"epoch {int(again[0])} of run {run} was seen before, as {known[again[0]]:g}; leave it out.")
         new = np.full((len(self.curves_), len(self.epochs_)), np.nan)
         new[run, np.searchsorted(self.epochs_, epochs)] = self.frame_.scale.apply(seen)
         if np.isfinite(new).any():
             self.gp_ = gp.update(new, refit=refit)
-        self.curves_[run] = as_curve(dict(zip(*self.curves_[run], strict=True)) | dict(zip(epochs, seen, strict=True)), run)
+        self.curves_[run] = as_curve(known | dict(zip(epochs, seen, strict=True)), run)
         self.report_ = gp.report_
         return self
 
@@ -101,6 +106,8 @@ class CurveModel:
         level: the probability of the intervals
         """
         gp = self._fitted()
+        if not 0 < level < 1:
+            raise InputError(f"level must be a probability between 0 and 1, not {level!r}.")
         epochs = np.arange(1, self.frame_.last_epoch + 1)
         mean, std = gp.predict([None, self.frame_.times(epochs)], observation_noise=True)
         made = []
@@ -111,7 +118,13 @@ class CurveModel:
 
     def forecast(self, run: int, *, threshold: float | None = None, level: float = LEVEL) -> Forecast:
         """How one run will go on; words as in `forecasts`."""
+        self._check_run(run)
         return self.forecasts(threshold=threshold, level=level)[run]
+
+    def _check_run(self, run: int) -> None:
+        self._fitted()
+        if not 0 <= run < len(self.curves_):
+            raise InputError(f"there is no run {run}; there are {len(self.curves_)}, from 0 on.")
 
     def _best(self, run: int) -> float | None:
         """The best last value of the other runs that are complete."""
@@ -126,6 +139,8 @@ class CurveModel:
 
 def as_curves(given: Any) -> list[tuple[np.ndarray, np.ndarray]]:
     """Epochs and finite values of every run, each a pair of (epochs seen,)."""
+    if hasattr(given, "columns") and hasattr(given, "to_numpy"):
+        given = given.to_numpy()
     if isinstance(given, np.ndarray) and given.ndim != 2:
         raise InputError(f"an array of curves must be (runs, epochs), not of shape {given.shape}.")
     return [as_curve(curve, run) for run, curve in enumerate(given)]
@@ -133,7 +148,9 @@ def as_curves(given: Any) -> list[tuple[np.ndarray, np.ndarray]]:
 
 def as_curve(curve: Any, run: int) -> tuple[np.ndarray, np.ndarray]:
     """Epochs, ascending, and the finite values there; a sequence begins with epoch 1."""
-    pairs = sorted(curve.items()) if isinstance(curve, Mapping) else list(enumerate(curve, start=1))
+    # A Series of pandas has items, too: its index are the epochs.
+    named = isinstance(curve, Mapping) or (hasattr(curve, "items") and hasattr(curve, "index"))
+    pairs = sorted(curve.items()) if named else list(enumerate(curve, start=1))
     try:
         epochs = np.array([epoch for epoch, _ in pairs], dtype=float)
         values = np.array([value for _, value in pairs], dtype=float)

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from gpytorch.kernels import AdditiveKernel, Kernel, MaternKernel, RBFKernel, ScaleKernel
@@ -50,8 +51,27 @@ class Frame:
 
     def noise(self) -> GaussianLikelihood:
         likelihood = learned_noise(NOISE[0], NOISE_FLOOR)
-        likelihood.noise_covar.register_prior("noise_prior", lognormal(*NOISE), "noise")
+        likelihood.noise_covar.register_prior("noise_prior", lognormal(*NOISE), noise_of, set_noise)
         return likelihood
+
+
+# By name and not as lambdas, so that models can be pickled.
+
+
+def noise_of(module: Any) -> Any:
+    return module.noise
+
+
+def set_noise(module: Any, value: Any) -> None:
+    module.initialize(noise=value)
+
+
+def lengthscale_of(module: Any) -> Any:
+    return module.lengthscale
+
+
+def set_lengthscale(module: Any, value: Any) -> None:
+    module.lengthscale = value
 
 
 def lognormal(median: float, spread: float) -> LogNormalPrior:
@@ -65,6 +85,6 @@ def scaled(kernel: Kernel, median: float, spread: float) -> ScaleKernel:
 
 
 def with_length(kernel: Kernel, median: float, spread: float) -> Kernel:
-    kernel.register_prior("lengthscale_prior", lognormal(median, spread), "lengthscale")
+    kernel.register_prior("lengthscale_prior", lognormal(median, spread), lengthscale_of, set_lengthscale)
     kernel.lengthscale = median
     return kernel

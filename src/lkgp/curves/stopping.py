@@ -8,6 +8,7 @@ known before it begins, as a mean m and a covariance C over its epochs; each val
 so that a verdict takes a millisecond. It depends on what was reported only, not on when it is asked for or by whom.
 """
 
+import hashlib
 import math
 import threading
 from collections import OrderedDict
@@ -33,13 +34,15 @@ from lkgp.readers import from_array
 
 # The least probability of ending best that a run may have. Small, because it is asked after every epoch of every run, and because learning
 # curves have more surprises than a Gaussian process believes.
-THRESHOLD = 1e-3
+THRESHOLD = 1e-4
+# Complete runs before any is stopped.
+STARTUP = 10
 # Longer training is read in so many strides.
 MOST_EPOCHS = 100
 # Of finished runs, the epochs that count: so many, evenly spaced in their logarithm, and the last.
 KNOTS = 10
 # Hyperparameters are learned again when the finished runs have grown by this factor; from so many of them, in so many steps.
-GROWTH, LEARNED_RUNS, LEARNING_STEPS = 1.3, 40, 12
+GROWTH, LEARNED_RUNS, LEARNING_STEPS = 1.3, 36, 10
 # The finished runs that a new one is compared with, at the most: those with the most similar configurations.
 COMPARED_RUNS = 200
 # What is kept for later questions: learned hyperparameters, and runs in progress.
@@ -66,6 +69,13 @@ class FinishedRun:
     def seen(self) -> tuple[np.ndarray, np.ndarray]:
         """Epochs, ascending, and the finite values there."""
         return as_curve(self.curve, self.number)
+
+    @cached_property
+    def digest(self) -> bytes:
+        """Of everything in it: runs with the same number, in other studies, are other runs."""
+        epochs, values = self.seen
+        words = repr((self.number, self.complete, sorted(self.configuration.items(), key=repr), self.space))
+        return hashlib.blake2b(words.encode() + epochs.tobytes() + values.tobytes(), digest_size=16).digest()
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,7 +112,7 @@ class EarlyStopping:
     direction: "minimize" or "maximize" the value; transform: as in CurveModel
     threshold: a run is stopped when the probability of ending better than the best is below this
     n_startup_runs: complete runs before any is stopped
-    n_warmup_epochs: epochs of every run before it is stopped
+    n_warmup_epochs: epochs of every run before it is stopped; a value that is not a number stops it at once, though
     """
 
     def __init__(
@@ -112,7 +122,7 @@ class EarlyStopping:
         direction: Direction = "minimize",
         transform: Transform = "auto",
         threshold: float = THRESHOLD,
-        n_startup_runs: int = 5,
+        n_startup_runs: int = STARTUP,
         n_warmup_epochs: int = 0,
     ) -> None:
         if isinstance(last_epoch, bool) or not isinstance(last_epoch, (int, np.integer)) or last_epoch < 1:
@@ -151,7 +161,8 @@ class EarlyStopping:
         newest = max(curve)
         if not np.isfinite(curve[newest]):
             return Verdict(True, f"its value at epoch {newest} is {curve[newest]}.")
-        complete = [run for run in finished if run.complete and len(run.seen[0])]
+        finished = [run for run in finished if len(run.seen[0])]
+        complete = [run for run in finished if run.complete]
         if len(complete) < self.n_startup_runs:
             return Verdict(False, f"{len(complete)} of {self.n_startup_runs} runs are complete that it could be compared with.")
         if newest < self.n_warmup_epochs:
@@ -159,8 +170,11 @@ class EarlyStopping:
         if newest >= self.last_epoch:
             return Verdict(False, "it is complete.")
         ends = [run.seen[1][-1] for run in complete]
+        if min(ends) == max(ends):
+            return Verdict(False, "all complete runs have ended alike; there is no telling what a good one is.")
         best = float(min(ends) if self.direction == "minimize" else max(ends))
-        with self._lock:
+        # Whatever the training has set, the model is learned with gradients, on the processor.
+        with self._lock, torch.inference_mode(False), torch.enable_grad(), torch.device("cpu"):
             expected = self._expect(number, configuration, finished)
         seen = as_curve(curve, number)
         epochs, values = self._strides(*seen)
@@ -191,7 +205,7 @@ class EarlyStopping:
 
     def _expect(self, number: int, configuration: Configuration, finished: Sequence[FinishedRun]) -> Expected:
         """The curve of a run as the finished runs have it."""
-        key = (number, tuple(run.number for run in finished))
+        key = (number, repr(configuration), *(run.digest for run in finished))
         if key not in self._expected:
             frame, learned = self._learn(finished)
             chosen = nearest(frame, learned, configuration, finished)
@@ -207,7 +221,7 @@ class EarlyStopping:
     def _learn(self, finished: Sequence[FinishedRun]) -> tuple[Frame, LatentKroneckerGP]:
         """Hyperparameters, from the first finished runs: as many as there were when it was last time to learn."""
         first = finished[: scheduled(len(finished), self.n_startup_runs)]
-        key = tuple(run.number for run in first)
+        key = tuple(run.digest for run in first)
         if key not in self._learned:
             described = [run.space for run in first if run.space is not None]
             space = Space.joined(described) if described else Space.of([run.configuration for run in first])

@@ -50,9 +50,10 @@ class ValueScale:
         if transform == "logit" and not ((every >= 0) & (every <= 1)).all():
             raise InputError(f"transform='logit' needs values from 0 to 1, but they go from {every.min():g} to {every.max():g}.")
         least = {"log": CLOSEST[1] * float(every.min()), "logit": CLOSEST[0]}.get(transform, -np.inf)
-        u = cls(direction, transform, least, np.inf, 1.0, 0.0, 1.0).apply(last)
+        plain = cls(direction, transform, least, np.inf, 1.0, 0.0, 1.0)
+        u = plain.apply(last)
         knee, good = float(np.median(u)), float(np.quantile(u, 0.1))
-        width = knee - good if knee > good else max(float(np.std(u)), 1e-12 * max(abs(knee), 1.0))
+        width = knee - good if knee > good else spread_of(u, plain.apply(every), transform)
         bent = cls(direction, transform, least, knee, width, 0.0, 1.0).apply(last)
         spread = float(np.std(bent))
         return cls(direction, transform, least, knee, width, float(np.mean(bent)), spread if spread > 0 else width)
@@ -83,6 +84,14 @@ class ValueScale:
         if self.transform == "log":
             return np.exp(np.minimum(u, 700.0))
         return 1 / (1 + np.exp(-u)) if self.transform == "logit" else u
+
+
+def spread_of(last: np.ndarray, every: np.ndarray, transform: Transform) -> float:
+    """What counts as a difference where most last values are equal: their spread, or that of all values, or a part of the value itself."""
+    for values in (last, every):
+        if float(np.std(values)) > 1e-9 * float(np.abs(values).max()):
+            return float(np.std(values))
+    return 1.0 if transform in ("log", "logit") else 0.1 * abs(float(np.median(last))) or 1.0
 
 
 def suited(last: np.ndarray, every: np.ndarray) -> Transform:
