@@ -6,6 +6,7 @@ import torch
 
 from cases import CASES, SOME, name
 from lkgp import LKGP, ConjugateGradients, Direct, Iterative, Plan, Spectral, condition
+from lkgp.joint import row_moments
 from lkgp.methods import plan
 
 ITERATIVE = Iterative(ConjugateGradients(rtol=1e-10), num_samples=2000)
@@ -38,6 +39,18 @@ def test_joint_covariance_of_few_cells(case):
         posterior = condition(model, data, Plan(method, ""))
         for new in places(case):
             np.testing.assert_allclose(posterior.covariance(tensors(new)).numpy(), oracle.covariance_at(new), atol=1e-6)
+
+
+@pytest.mark.parametrize("case", SOME, ids=name)
+def test_single_cells_row_by_row(case):
+    """Some cells of the product of fitted and new points, one of them twice."""
+    posterior, oracle = condition(case.build(), case.data(), Plan(Direct(), "")), case.oracle()
+    new = [np.vstack([x, z]) for x, z in zip(case.coords, case.new_coords(), strict=True)]
+    cells = np.random.default_rng(0).integers(0, [len(x) for x in new], (9, len(new)))
+    cells[-1] = cells[0]
+    mean, variance = row_moments(posterior, tensors([x[i] for x, i in zip(new, cells.T, strict=True)]))
+    np.testing.assert_allclose(mean.numpy(), oracle.mean_at(new)[tuple(cells.T)], atol=1e-6)
+    np.testing.assert_allclose(variance.numpy(), oracle.variance_at(new)[tuple(cells.T)], atol=1e-6)
 
 
 @pytest.mark.parametrize("case", SOME, ids=name)

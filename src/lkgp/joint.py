@@ -1,4 +1,5 @@
-"""Joint posterior moments at chosen cells, as functions of the coordinates along the first factor, with gradients.
+"""Posterior moments at chosen cells instead of whole grids: joint ones, as functions of the coordinates along the first
+factor, with gradients; and those of single cells, row by row.
 
 For cells * with prior covariance K(*, *) and covariances C = K(*, X) with the observations,
 
@@ -77,3 +78,18 @@ def _prior(posterior: Posterior, a: Cells, b: Cells) -> Tensor:
         return along
     whole = along[:, :, None, :, None] * others[None, None, :, None, :]
     return whole.flatten(3, 4).flatten(1, 2)
+
+
+@torch.no_grad()
+def row_moments(posterior: Posterior, columns: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    """Mean and variance of f at single cells, each (m,): row i of every one of `columns`, (m, d_k), is where cell i lies."""
+    grid, parts = posterior.data.grid, []
+    at_once = max(1, MOST_ENTRIES // grid.num_observed)
+    for rows in zip(*(column.split(at_once) for column in columns), strict=True):
+        factors = zip(posterior.cross_factors(rows), grid.axis_index, strict=True)
+        cross = reduce(torch.mul, [c[:, index] for c, index in factors])
+        prior = reduce(torch.mul, [kernel(x, diag=True) for kernel, x in zip(posterior.model.kernels, rows, strict=True)])
+        explained = (cross * posterior.solve(cross.mT.contiguous()).values.mT).sum(dim=1)
+        parts.append((posterior.model.mean.constant + cross @ posterior.weights, prior - explained))
+    mean, variance = (torch.cat(part) for part in zip(*parts, strict=True))
+    return mean, variance.clamp(min=torch.finfo(variance.dtype).eps)

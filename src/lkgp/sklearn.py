@@ -9,6 +9,7 @@ from sklearn.utils import check_array, check_consistent_length, check_random_sta
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from lkgp.gp import LKGP
+from lkgp.joint import row_moments
 
 # Tasks without coordinates are related by a matrix of this rank, at the most, plus what each has of its own.
 TASK_RANK = 2
@@ -230,12 +231,13 @@ class LKGPTableRegressor(RegressorMixin, BaseEstimator):
         """The mean of every row, (m,); with `return_std` its standard deviation, too."""
         check_is_fitted(self)
         features, second = self._split(validate_data(self, self._numbers(X), dtype=np.float64, reset=False))
-        mean, std = np.empty(len(features)), np.empty(len(features))
-        for point in np.unique(second):
-            rows = second == point
-            here = self.model_.predict([features[rows], np.array([point])], observation_noise=observation_noise)
-            name = int(point) if self.categories_ is not None else 0
-            mean[rows], std[rows] = self._shift[name] + self._unit[name] * here[0][:, 0], self._unit[name] * here[1][:, 0]
+        columns, _ = self.model_._points([features, second])
+        mean, variance = (part.double().numpy() for part in row_moments(self.model_._fitted(), columns))
+        if observation_noise:
+            variance = variance + float(self.model_.model_.noise_variance().detach())
+        scaling, names = self.model_._value_scaling, second.astype(int) if self.categories_ is not None else np.zeros(len(mean), dtype=int)
+        mean, std = (float(scaling.shift) + float(scaling.scale) * mean), float(scaling.scale) * np.sqrt(variance)
+        mean, std = self._shift[names] + self._unit[names] * mean, self._unit[names] * std
         return (mean, std) if return_std else mean
 
     def _categories(self, X: Any) -> list[Any] | None:
