@@ -77,7 +77,7 @@ def describe(model: FieldModel, filled: xr.Dataset, validation: Validation | Non
         "values": encoded(cells, value_range),
         "std": encoded(std, error_range),
         "filled": base64.b64encode(flag.astype("<u2").tobytes()).decode(),
-        "validation": None if validation is None else table_of(validation),
+        "validation": None if validation is None else table_of(validation, "comment" in filled[f"{name}_std"].attrs),
         "fitted": in_words(model),
         "report": str(model.gp.report_),
     }
@@ -177,15 +177,17 @@ def encoded(cells: np.ndarray, limits: Sequence[float]) -> str:
     return base64.b64encode(np.where(np.isnan(cells), MISSING, codes).astype("<u2").tobytes()).decode()
 
 
-def table_of(validation: Validation) -> dict[str, Any]:
-    """The scores, as text, and the calibration."""
+def table_of(validation: Validation, calibrated: bool) -> dict[str, Any]:
+    """The scores, as text, and the calibration; calibrated: whether the error bars of the field were multiplied by its factor."""
     rows = [
         [way, f"{row['rmse']:.4g}", f"{row['nll']:.3f}", f"{row['crps']:.4g}", *(f"{row[f'in_{level:.0%}']:.1%}" for level in LEVELS)]
         for way, row in validation.scores.items()
     ]
+    so_wide = ", and that is how wide those of the filled field are" if calibrated else ""
     words = (
         f"{validation.withheld} observed values were withheld ({validation.how}) and predicted from the others. The simpler ways have "
-        "error bars as wide as their errors turned out to be, which they could not have known."
+        "error bars as wide as their errors turned out to be, which they could not have known. 95 % intervals hold 95 % of the withheld "
+        f"values with error bars {validation.factor:.2f} times as wide{so_wide}."
     )
     columns = ["", f"RMSE{' in ' + validation.units if validation.units else ''}", "NLL", "CRPS", *(f"in {level:.0%}" for level in LEVELS)]
     return {"words": words, "columns": columns, "rows": rows, "calibration": validation.calibration}
