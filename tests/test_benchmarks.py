@@ -76,9 +76,15 @@ def test_contestants_run_and_are_scored(curves, name, monkeypatch):
     assert json.dumps(result)
 
 
-def test_botorch_runs_and_is_scored(curves):
+def test_botorch_runs_and_is_scored(curves, monkeypatch):
     result = contestants.run_botorch(curves)
     assert result["rmse"] < 2
+    assert "how" not in result
+    monkeypatch.setattr(contestants, "BOTORCH_SECONDS", 1e-6)
+    stopped = contestants.run_botorch(curves)
+    assert stopped["how"].startswith("its search was stopped")
+    assert math.isfinite(stopped["nll"])
+    assert stopped["nll"] != result["nll"]
 
 
 def test_the_steps_of_a_long_fit_are_measured_along_its_path(climate, monkeypatch):
@@ -220,6 +226,25 @@ def test_results_are_kept_and_failures_are_told(tmp_path, monkeypatch):
     assert len(lines) == 1
     assert suite.run_alone("sarcos-90", "nobody")["failed"].startswith("LKGP_DATA names")
     assert json.loads((tmp_path / "results.json").read_text())["versions"]["gpytorch"]
+
+
+def test_one_contestant_runs_alone_beside_the_results_of_the_others(tmp_path, monkeypatch):
+    asked = []
+
+    def pretend(case, name, optimum, timeout):
+        asked.append((name, optimum))
+        return {"total": 1.0, "seconds": {"fit": 1.0}, "peak memory": 1e9, "raw parameters": {"x": [len(asked)]}}
+
+    monkeypatch.setattr(suite, "run_alone", pretend)
+    monkeypatch.setattr(suite, "BOUTS", {"robot": [suite.Bout("sarcos-90", ("lkgp", suite.PLAIN), 2)]})
+    suite.run(["robot"], tmp_path / "results.json", only=["lkgp"])
+    kept = suite.run(["robot"], tmp_path / "results.json", only=[suite.PLAIN])
+    assert [run["contestant"] for run in kept["runs"]] == ["lkgp", suite.PLAIN]
+    # The path of the second leads to where the first has ended.
+    assert [name for name, _ in asked] == ["lkgp", "lkgp", suite.PLAIN, suite.PLAIN]
+    assert asked[2][1] == kept["runs"][0]["raw parameters"]
+    with pytest.raises(InputError, match="no contestant 'nobody'"):
+        suite.run(["robot"], tmp_path / "results.json", only=["nobody"])
 
 
 def test_groups_and_cases_are_found_by_name(tmp_path):

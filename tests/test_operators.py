@@ -6,12 +6,20 @@ import numpy as np
 import pytest
 import torch
 from gpytorch.kernels import RBFKernel
+from linear_operator import settings
 from linear_operator.test.linear_operator_test_case import LinearOperatorTestCase
 
 from cases import CASES, name
 from lkgp import PartialGrid
 from lkgp.model import LatentKroneckerGP
 from lkgp.operators import LatentKronecker, LazyFactor, LowRankFactor, ToeplitzFactor, factor_rows
+
+
+@pytest.fixture(autouse=True)
+def as_linear_operator_has_it():
+    """Importing BoTorch, as other tests do, turns these settings off for the whole process."""
+    with settings.fast_computations(covar_root_decomposition=True, log_prob=True, solves=True):
+        yield
 
 
 def random_covariance(size):

@@ -19,19 +19,19 @@ from lkgp.experiments.machine import hardware, peak_memory, run_module, versions
 # A run that takes longer than this is given up, and said to be.
 LONGEST_SECONDS = 3600.0
 # A run that takes longer than this is not repeated.
-REPEATED_SECONDS = 60.0
+REPEATED_SECONDS = 200.0
 
 
 @dataclass(frozen=True)
 class Bout:
     """One case and its contestants, of which the first is lkgp.
 
-    repeats: runs of those that take less than a minute, interleaved; of the others there is one
+    repeats: runs of those that take no longer than REPEATED_SECONDS, interleaved; of the others there is one
     """
 
     case: str
     contestants: tuple[str, ...]
-    repeats: int = 1
+    repeats: int = 3
 
 
 PAPER, PLAIN = "the paper's settings, by its steps", "iterative GP without the grid, by its steps"
@@ -39,8 +39,8 @@ COUNTED, PLAIN_COUNTED = "the paper's settings, by its iterations", "iterative G
 GRID, DENSE = "lkgp, with the grid", "lkgp, without the grid"
 BOUTS = {
     "curves": [
-        Bout("learning-curves-100", ("lkgp", "scikit-learn"), 3),
-        Bout("learning-curves-400", ("lkgp", "BoTorch LatentKroneckerGP", PAPER), 3),
+        Bout("learning-curves-100", ("lkgp", "scikit-learn")),
+        Bout("learning-curves-400", ("lkgp", "BoTorch LatentKroneckerGP", PAPER)),
         Bout("learning-curves-2000", ("lkgp", "BoTorch LatentKroneckerGP", PAPER)),
     ],
     "curves-whole": [Bout("learning-curves-400", ("lkgp", "the paper's settings"))],
@@ -90,30 +90,44 @@ def bouts_of(name: str) -> list[Bout]:
     return found
 
 
-def run(names: list[str], output: Path, tell: Callable[[str], None] = print, timeout: float = LONGEST_SECONDS) -> dict[str, Any]:
-    """Run groups of bouts, or those about single cases, and keep every result in `output` as soon as it is there."""
+def run(
+    names: list[str],
+    output: Path,
+    tell: Callable[[str], None] = print,
+    timeout: float = LONGEST_SECONDS,
+    only: list[str] | None = None,
+) -> dict[str, Any]:
+    """Run groups of bouts, or those about single cases, and keep every result in `output` as soon as it is there.
+
+    only: these contestants; the results of the others stay as they are in `output`
+    """
+    for name in only or []:
+        contestant(name)  # refuses what nobody is called
     chosen = {name: [] if name in MEASURES else bouts_of(name) for name in names}
     kept: dict[str, Any] = json.loads(output.read_text()) if output.is_file() else {"runs": []}
     kept.update(hardware=hardware(), versions=versions(), date=time.strftime("%Y-%m-%d"))
 
-    def keep(entry: dict[str, Any]) -> None:
-        kept["runs"] = [r for r in kept["runs"] if (r["case"], r["contestant"]) != (entry["case"], entry["contestant"])] + [entry]
+    def keep(case: str, name: str, result: Result) -> None:
+        entry = {"case": case, "contestant": name, "date": kept["date"], **result}
+        kept["runs"] = [r for r in kept["runs"] if (r["case"], r["contestant"]) != (case, name)] + [entry]
         output.write_text(json.dumps(kept, indent=1) + "\n")
+
+    def optimum_of(case: str) -> dict[str, list[float]] | None:
+        """Where the search of lkgp has ended: the place to which the paths of long fits lead."""
+        return next((r.get("raw parameters") for r in kept["runs"] if (r["case"], r["contestant"]) == (case, "lkgp")), None)
 
     for what, bouts in chosen.items():
         if what in MEASURES:
-            keep({"case": what, "contestant": "lkgp", **MEASURES[what](tell)})
+            keep(what, "lkgp", MEASURES[what](tell))
         for bout in bouts:
-            results: dict[str, list[Result]] = {name: [] for name in bout.contestants}
+            results: dict[str, list[Result]] = {name: [] for name in bout.contestants if not only or name in only}
             for repeat in range(bout.repeats):  # interleaved
-                for name in bout.contestants:
-                    if repeat and results[name][0].get("total", math.inf) > REPEATED_SECONDS:
+                for name, found in results.items():
+                    if repeat and found[0].get("total", math.inf) > REPEATED_SECONDS:
                         continue
-                    first = results[bout.contestants[0]]
-                    optimum = first[0].get("raw parameters") if first else None
-                    results[name].append(run_alone(bout.case, name, optimum, timeout))
-                    tell(f"{bout.case}: {name}: {in_words(results[name][-1])}")
-                    keep({"case": bout.case, "contestant": name, **median(results[name])})
+                    found.append(run_alone(bout.case, name, optimum_of(bout.case), timeout))
+                    tell(f"{bout.case}: {name}: {in_words(found[-1])}")
+                    keep(bout.case, name, median(found))
     return kept
 
 

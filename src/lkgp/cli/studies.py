@@ -44,6 +44,9 @@ def run_benchmarks(
         list[str] | None,
         typer.Argument(help="curves, weather, robot, climate, products, growth, pruning; or a case such as era5-30; all by default."),
     ] = None,
+    contestant: Annotated[
+        list[str] | None, typer.Option(help="Only this one, such as lkgp; may be repeated. The others' results are kept.")
+    ] = None,
     output: Annotated[Path, typer.Option(help="Where to keep the results.")] = Path("benchmarks.json"),
     page: Annotated[Path | None, typer.Option(help="Where to write a page with charts about them.")] = None,
 ) -> None:
@@ -52,7 +55,7 @@ def run_benchmarks(
     from lkgp.benchmarks import suite  # noqa: PLC0415
 
     with errors_for_people(stopped=KEPT):
-        results = suite.run(groups or list(suite.GROUPS), output, tell=tell)
+        results = suite.run(groups or list(suite.GROUPS), output, tell=tell, only=contestant)
     if page is not None:
         pages.write(results, page)
         out.print(f"wrote {page}")

@@ -143,14 +143,25 @@ def kronecker_matmul(factors: tuple[Factor, ...], cells: Tensor) -> Tensor:
 
 
 def kronecker_matmul_in_place(factors: tuple[Factor, ...], cells: Tensor, front: Tensor, back: Tensor) -> tuple[Tensor, Tensor]:
-    """`kronecker_matmul`, computed to and fro between two flat arrays, `cells` being in the first.
+    """(K_1 (x) ... (x) K_d) X, computed to and fro between two flat arrays.
 
+    cells: X, its columns as rows, (c, n_1 ... n_d), in the first array
     Returns the result (c, m_1 ... m_d), and the array that it is not in.
     """
-    columns = cells.shape[1]
+    columns, rest = cells.shape
     for factor in factors:
-        z = cells.view(factor.shape[-1], -1)
-        here = back[: z.shape[1] * factor.shape[-2]].view(z.shape[1], factor.shape[-2])
-        cells = torch.mm(z.mT, factor.mT, out=here) if isinstance(factor, Tensor) else here.copy_(factor.matmul(z).mT)
-        front, back = back, front
+        # Z has shape (columns and axes done, n_k, axes to come), and K_k multiplies each of its matrices from the left: products in
+        # which no matrix is transposed are up to twice as fast as others where factors are short.
+        rows, points = factor.shape[-2:]
+        rest //= points
+        z = cells.view(-1, points, rest)
+        out = back[: z.shape[0] * rows * rest].view(z.shape[0], rows, rest)
+        if not isinstance(factor, Tensor):
+            whole = factor.matmul(z.movedim(1, 0).reshape(points, -1))
+            out.copy_(whole.view(rows, z.shape[0], rest).movedim(0, 1))
+        elif rest == 1:
+            torch.mm(z[..., 0], factor.mT, out=out[..., 0])
+        else:
+            torch.bmm(factor.expand(z.shape[0], rows, points), z, out=out)
+        cells, front, back = out, back, front
     return cells.view(columns, -1), back

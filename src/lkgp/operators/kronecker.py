@@ -57,10 +57,12 @@ class LatentKronecker(LinearOperator):
         for start in range(0, columns, chunk):
             part = rhs[:, start : start + chunk]
             width = part.shape[1]
-            cells = front[: num_cells * width].view(num_cells, width).zero_().index_copy_(0, self.grid.index, part)
+            cells = front[: num_cells * width].view(width, num_cells).zero_()
+            for column, observed in zip(cells, part.mT, strict=True):  # each on its own: along a second axis that is slower
+                column.index_copy_(0, self.grid.index, observed)
             cells, spare = kronecker_matmul_in_place(factors, cells, front, back)
             values = spare[: width * len(index)].view(width, len(index))
-            for column, observed in zip(cells, values, strict=True):  # each on its own: a gather along a second axis is slower
+            for column, observed in zip(cells, values, strict=True):
                 torch.index_select(column, 0, index, out=observed)
             if columns == 1:
                 return values.mT
