@@ -82,7 +82,7 @@ def test_botorch_runs_and_is_scored(curves, monkeypatch):
     assert "how" not in result
     monkeypatch.setattr(contestants, "BOTORCH_SECONDS", 1e-6)
     stopped = contestants.run_botorch(curves)
-    assert stopped["how"].startswith("its search was stopped")
+    assert stopped["how"].startswith("stopped after")
     assert math.isfinite(stopped["nll"])
     assert stopped["nll"] != result["nll"]
 

@@ -112,14 +112,19 @@ def dense_twin(gp, frame, points, times, values):
     own, alike = gp.kernels[0].kernels
     lengths = alike.base_kernel.lengthscale.detach().numpy()
     weights = own.outputscale.item(), alike.outputscale.item()
-    along = gp.kernels[1].lengthscale.detach().numpy()
+    trend, wander = gp.kernels[1].kernels
+    along, apart = trend.lengthscale.item(), wander.base_kernel.lengthscale.item()
+    share = wander.outputscale.item()
+
+    def epochs(x, z):
+        return matern52(x, z, along) + share * np.exp(-np.abs(x - z.T) / apart)
 
     def runs(x, z):
         same = (x[:, None, -1] == z[None, :, -1]).astype(float)
         return weights[0] * same + weights[1] * matern52(x[:, :-1], z[:, :-1], lengths)
 
     noise, mean = gp.noise_variance().item(), gp.mean.constant.item()
-    return Oracle([runs, lambda x, z: matern52(x, z, along)], [points, times[:, None]], values, noise, mean)
+    return Oracle([runs, epochs], [points, times[:, None]], values, noise, mean)
 
 
 def test_forecasts_are_those_of_the_dense_model(model):

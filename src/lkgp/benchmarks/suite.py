@@ -19,7 +19,7 @@ from lkgp.experiments.machine import hardware, peak_memory, run_module, versions
 # A run that takes longer than this is given up, and said to be.
 LONGEST_SECONDS = 3600.0
 # A run that takes longer than this is not repeated.
-REPEATED_SECONDS = 200.0
+REPEATED_SECONDS = 100.0
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from lkgp.model import learned_noise
 # Runs with the same configuration differ: a kernel that is one for the same run and zero for any other. Runs are numbered.
 SAME_RUN = 0.05
 # Medians of the priors, and the spread of their logarithms: of variances, beside that of last values, and of lengths along times up to 1.
-ALIKE, OWN, NOISE, EPOCHS = (1.0, 1.0), (0.1, 1.0), (0.01, 1.5), (1.0, 0.7)
+ALIKE, OWN, NOISE, EPOCHS, WANDER = (1.0, 1.0), (0.1, 1.0), (0.01, 1.5), (1.0, 0.7), (0.1, 1.0)
 NOISE_FLOOR = 1e-5
 
 
@@ -37,7 +37,7 @@ class Frame:
         return np.log1p(np.asarray(epochs, dtype=float)) / math.log1p(self.last_epoch)
 
     def kernels(self) -> list[Kernel]:
-        """(over configurations + the same run only) x over epochs."""
+        """(over configurations + the same run only) x (trend + wander over epochs)."""
         columns = sum(parameter.columns for parameter in self.space.parameters)
         same = RBFKernel(active_dims=(columns,))
         same.lengthscale = SAME_RUN
@@ -47,7 +47,9 @@ class Frame:
             # The more parameters, the longer: distances grow with their number (Hvarfner et al., 2024).
             alike = with_length(MaternKernel(nu=2.5, ard_num_dims=columns, active_dims=tuple(range(columns))), math.sqrt(columns), 1.0)
             parts.append(scaled(alike, *ALIKE))
-        return [AdditiveKernel(*parts), with_length(MaternKernel(nu=2.5), *EPOCHS)]
+        # Curves are smooth, and wander besides: what will happen is less certain the longer it takes.
+        trend, wander = with_length(MaternKernel(nu=2.5), *EPOCHS), with_length(MaternKernel(nu=0.5), *EPOCHS)
+        return [AdditiveKernel(*parts), AdditiveKernel(trend, scaled(wander, *WANDER))]
 
     def noise(self) -> GaussianLikelihood:
         likelihood = learned_noise(NOISE[0], NOISE_FLOOR)

@@ -20,6 +20,9 @@ WORK_ENTRIES = 2**22
 # Rows of products begin at multiples of this many numbers, where there are enough of them for the zeros between not to matter.
 ALIGNED_ROWS = 8
 ALIGNED_FROM = 400
+# Products in which a matrix is transposed take up to twice as long where factors have fewer points than this; and products with
+# matrices narrower than that take longer still.
+SHORT, NARROW = 256, 64
 
 
 class ToeplitzFactor(LinearOperator):
@@ -143,25 +146,36 @@ def kronecker_matmul(factors: tuple[Factor, ...], cells: Tensor) -> Tensor:
 
 
 def kronecker_matmul_in_place(factors: tuple[Factor, ...], cells: Tensor, front: Tensor, back: Tensor) -> tuple[Tensor, Tensor]:
-    """(K_1 (x) ... (x) K_d) X, computed to and fro between two flat arrays.
+    """`kronecker_matmul`, computed to and fro between two flat arrays, `cells` being in the first.
 
-    cells: X, its columns as rows, (c, n_1 ... n_d), in the first array
     Returns the result (c, m_1 ... m_d), and the array that it is not in.
     """
+    columns = cells.shape[1]
+    for factor in factors:
+        z = cells.view(factor.shape[-1], -1)
+        here = back[: z.shape[1] * factor.shape[-2]].view(z.shape[1], factor.shape[-2])
+        cells = torch.mm(z.mT, factor.mT, out=here) if isinstance(factor, Tensor) else here.copy_(factor.matmul(z).mT)
+        front, back = back, front
+    return cells.view(columns, -1), back
+
+
+def batches_pay(factors: tuple[Factor, ...]) -> bool:
+    """Whether `kronecker_matmul_in_batches` is faster: all factors are short, and the matrices of a batch not too narrow."""
+    return all(isinstance(f, Tensor) and max(f.shape) < SHORT for f in factors) and factors[-1].shape[-1] >= NARROW
+
+
+def kronecker_matmul_in_batches(factors: tuple[Factor, ...], cells: Tensor, front: Tensor, back: Tensor) -> tuple[Tensor, Tensor]:
+    """The same for dense factors and X with its columns as rows, (c, n_1 ... n_d): no axis moves, and no matrix is transposed."""
     columns, rest = cells.shape
     for factor in factors:
-        # Z has shape (columns and axes done, n_k, axes to come), and K_k multiplies each of its matrices from the left: products in
-        # which no matrix is transposed are up to twice as fast as others where factors are short.
-        rows, points = factor.shape[-2:]
+        # Z has shape (columns and axes done, n_k, axes to come), and K_k multiplies each of its matrices from the left.
+        rows, points = factor.shape
         rest //= points
         z = cells.view(-1, points, rest)
-        out = back[: z.shape[0] * rows * rest].view(z.shape[0], rows, rest)
-        if not isinstance(factor, Tensor):
-            whole = factor.matmul(z.movedim(1, 0).reshape(points, -1))
-            out.copy_(whole.view(rows, z.shape[0], rest).movedim(0, 1))
-        elif rest == 1:
-            torch.mm(z[..., 0], factor.mT, out=out[..., 0])
+        here = back[: len(z) * rows * rest].view(len(z), rows, rest)
+        if rest == 1:
+            torch.mm(z[..., 0], factor.mT, out=here[..., 0])
         else:
-            torch.bmm(factor.expand(z.shape[0], rows, points), z, out=out)
-        cells, front, back = out, back, front
+            torch.bmm(factor.expand(len(z), rows, points), z, out=here)
+        cells, front, back = here, back, front
     return cells.view(columns, -1), back

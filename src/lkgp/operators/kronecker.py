@@ -9,7 +9,16 @@ from linear_operator.operators import LinearOperator
 from torch import Tensor
 
 from lkgp.grid import PartialGrid
-from lkgp.operators.factors import Factor, aligned_rows, factor_diagonal, factor_rows, kronecker_matmul, kronecker_matmul_in_place
+from lkgp.operators.factors import (
+    Factor,
+    aligned_rows,
+    batches_pay,
+    factor_diagonal,
+    factor_rows,
+    kronecker_matmul,
+    kronecker_matmul_in_batches,
+    kronecker_matmul_in_place,
+)
 
 # Products work on about this many cells at a time: enough for full speed, little beside the factors.
 CHUNK_CELLS = 2**22
@@ -48,6 +57,7 @@ class LatentKronecker(LinearOperator):
         Fresh pages cost as much as the arithmetic on them, so all chunks and all factors share the same two arrays.
         """
         factors, index = self._aligned
+        in_batches = batches_pay(factors)
         num_cells, columns = self.grid.num_cells, rhs.shape[1]
         # On large grids a quarter of the columns at most, so that the two arrays are about half of what all cells would take.
         chunk = max(1, min(CHUNK_COLUMNS, columns // 4), min(columns, CHUNK_CELLS // num_cells))
@@ -57,10 +67,14 @@ class LatentKronecker(LinearOperator):
         for start in range(0, columns, chunk):
             part = rhs[:, start : start + chunk]
             width = part.shape[1]
-            cells = front[: num_cells * width].view(width, num_cells).zero_()
-            for column, observed in zip(cells, part.mT, strict=True):  # each on its own: along a second axis that is slower
-                column.index_copy_(0, self.grid.index, observed)
-            cells, spare = kronecker_matmul_in_place(factors, cells, front, back)
+            if in_batches:
+                cells = front[: num_cells * width].view(width, num_cells).zero_()
+                for column, observed in zip(cells, part.mT, strict=True):  # each on its own: along a second axis that is slower
+                    column.index_copy_(0, self.grid.index, observed)
+                cells, spare = kronecker_matmul_in_batches(factors, cells, front, back)
+            else:
+                cells = front[: num_cells * width].view(num_cells, width).zero_().index_copy_(0, self.grid.index, part)
+                cells, spare = kronecker_matmul_in_place(factors, cells, front, back)
             values = spare[: width * len(index)].view(width, len(index))
             for column, observed in zip(cells, values, strict=True):
                 torch.index_select(column, 0, index, out=observed)
