@@ -80,7 +80,7 @@ def test_botorch_runs_and_is_scored(curves, monkeypatch):
     result = contestants.run_botorch(curves)
     assert result["rmse"] < 2
     assert "how" not in result
-    monkeypatch.setattr(contestants, "BOTORCH_SECONDS", 1e-6)
+    monkeypatch.setattr(contestants, "BOTORCH_SECONDS", 0.01)
     stopped = contestants.run_botorch(curves)
     assert stopped["how"].startswith("stopped after")
     assert math.isfinite(stopped["nll"])
@@ -185,7 +185,9 @@ def test_the_page_says_what_the_results_say(tmp_path):
             ),
             {"case": "sarcos-10", "contestant": suite.DENSE, "failed": "not done after 10 s"},
             result_of("sarcos-90", "lkgp", 50.0, nll=0.1, rmse=0.2, report={**report, "method": "direct: 9 unknowns"}),
-            result_of("sarcos-70", "lkgp", 80.0, nll=0.1, rmse=0.2, report={**report, "method": "iterative, with the grid"}),
+            result_of(
+                "sarcos-70", "lkgp", 80.0, nll=0.1, rmse=0.2, totals=[79, 80, 91], report={**report, "method": "iterative, with the grid"}
+            ),
             result_of("sarcos-90", suite.GRID, 77.0, nll=0.1, rmse=0.2, report=report),
             {"case": "products", "contestant": "lkgp", "rows": [{"name": "2 x 2", "latent": 9e9, "plain": 1e10, "ratio": 0.9}]},
             {
@@ -210,6 +212,7 @@ def test_the_page_says_what_the_results_say(tmp_path):
         "| lkgp | 80 | 50 |",
         "| lkgp, with the grid |  | 77 |",
         "70 %: iterative, 90 %: direct",
+        "the median of 3 runs, 79.0 to 91.0",
     ):
         assert words in text
     for picture in ("performance-ratios.png", "performance-robot.png", "performance-growth.png"):

@@ -131,11 +131,11 @@ def test_lazy_factors_make_no_matrix_and_pass_gradients_on(monkeypatch):
     torch.testing.assert_close(by_blocks, kernel.raw_lengthscale.grad)
 
 
-@pytest.mark.parametrize("narrow", [1, 1000])
+@pytest.mark.parametrize("wide", [1, 1000])
 @pytest.mark.parametrize("aligned_from", [6, 1000])
 @pytest.mark.parametrize("shape", [(9,), (9, 7), (5, 4, 3), (11, 3, 7)])
-def test_chunks_of_columns_aligned_rows_and_batches_change_nothing(shape, aligned_from, narrow, monkeypatch):
-    monkeypatch.setattr("lkgp.operators.factors.NARROW", narrow)
+def test_chunks_of_columns_aligned_rows_and_batches_change_nothing(shape, aligned_from, wide, monkeypatch):
+    monkeypatch.setattr("lkgp.operators.factors.WIDE", wide)
     monkeypatch.setattr("lkgp.operators.kronecker.CHUNK_CELLS", 2 * int(np.prod(shape)))
     monkeypatch.setattr("lkgp.operators.kronecker.CHUNK_COLUMNS", 1)
     monkeypatch.setattr("lkgp.operators.factors.ALIGNED_FROM", aligned_from)

@@ -46,6 +46,8 @@ def table(runs: list[Run]) -> list[str]:
         ratio = f"{run['total'] / ours['total']:.1f}" if ours is not None and run is not ours and "total" in ours else ""
         stages = " + ".join(f"{name} {seconds:.1f}" for name, seconds in run["seconds"].items())
         how = f"; {run['how']}" if "how" in run else ""
+        times = run.get("totals", [])
+        how += f"; the median of {len(times)} runs, {min(times):.1f} to {max(times):.1f}" if len(times) > 1 else ""
         memory = f"{run['peak memory'] / 1e9:.2f} GB"
         lines.append(f"| {run['contestant']} | {run['total']:.1f} ({stages}{how}) | {memory} | {' | '.join(quality)} | {ratio} |")
     return lines
@@ -63,10 +65,10 @@ def write(results: dict[str, Any], path: Path) -> None:
         "",
         "Every contestant runs alone in a process of its own, one after the other, on the same data, split and kernels, from GPyTorch's",
         "default hyperparameters. Times of lkgp are for the fit, 64 joint samples at every cell, and mean and standard deviation of every",
-        "cell. Short runs are repeated, interleaved, and their median is given; of the others there is one. Where a peer would take hours,",
-        "single steps along its path are measured and the others interpolated, and its samples are scaled up from eight; where even a",
-        "step takes many minutes, its iterations are counted and multiplied by what one takes. Then the quality is not known, and the",
-        "table says so.",
+        "cell. Short runs are repeated, interleaved, and their median is given with the range; of the others there is one. Where a peer",
+        "would take hours, single steps along its path are measured and the others interpolated, and its samples are scaled up from eight;",
+        "where even a step takes many minutes, its iterations are counted and multiplied by what one takes. Then the quality is not known,",
+        "and the table says so.",
         "",
         *([results["note"], ""] if "note" in results else []),
     ]

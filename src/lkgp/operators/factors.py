@@ -20,9 +20,9 @@ WORK_ENTRIES = 2**22
 # Rows of products begin at multiples of this many numbers, where there are enough of them for the zeros between not to matter.
 ALIGNED_ROWS = 8
 ALIGNED_FROM = 400
-# Products in which a matrix is transposed take up to twice as long where factors have fewer points than this; and products with
-# matrices narrower than that take longer still.
-SHORT, NARROW = 256, 64
+# Products in which a matrix is transposed take up to twice as long where factors have fewer points than SHORT. Products in batches take
+# longer where the matrices of a batch are narrower than WIDE, and far longer where they are narrower than NARROW.
+SHORT, NARROW, WIDE = 256, 64, 512
 
 
 class ToeplitzFactor(LinearOperator):
@@ -160,8 +160,10 @@ def kronecker_matmul_in_place(factors: tuple[Factor, ...], cells: Tensor, front:
 
 
 def batches_pay(factors: tuple[Factor, ...]) -> bool:
-    """Whether `kronecker_matmul_in_batches` is faster: all factors are short, and the matrices of a batch not too narrow."""
-    return all(isinstance(f, Tensor) and max(f.shape) < SHORT for f in factors) and factors[-1].shape[-1] >= NARROW
+    """Whether `kronecker_matmul_in_batches` is faster: its matrices are wide, or all factors are short and they not too narrow."""
+    narrowest, longest = factors[-1].shape[-1], max(max(factor.shape) for factor in factors)
+    dense = all(isinstance(factor, Tensor) for factor in factors)
+    return dense and (narrowest >= WIDE or (narrowest >= NARROW and longest < SHORT))
 
 
 def kronecker_matmul_in_batches(factors: tuple[Factor, ...], cells: Tensor, front: Tensor, back: Tensor) -> tuple[Tensor, Tensor]:
