@@ -141,12 +141,12 @@ def _robot_chart(results: dict[str, Any], folder: Path) -> tuple[str, str] | Non
         return None
     import matplotlib.pyplot as plt  # noqa: PLC0415  (an optional package)
 
-    figure, axes = plt.subplots(figsize=(6, 3.8), layout="constrained")
+    figure, axes = plt.subplots(figsize=(7, 4.6), layout="constrained")
     for name, found in seconds.items():
         axes.semilogy(list(found), list(found.values()), "o-", label=name)
     axes.axvline(100 * break_even((4449, 7)), color="black", linestyle="--", linewidth=0.8, label="break-even of a product, predicted")
     axes.set(xlabel="missing, %", ylabel="seconds")
-    axes.legend(fontsize="small")
+    figure.legend(fontsize="small", loc="outside lower center", ncols=2)
     figure.savefig(folder / "performance-robot.png", dpi=110)
     plt.close(figure)
     return "performance-robot.png", "Time on SARCOS with and without the grid"
