@@ -79,6 +79,12 @@ def test_every_public_name_is_documented():
         assert f"`{name}" in page, f"docs/api.md does not name {name}"
 
 
+@pytest.mark.parametrize("page", ["README.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md")))])
+def test_every_link_and_picture_of_a_page_is_there(page):
+    for target in re.findall(r"\]\((?!https?://|#)([^)#]+)", (ROOT / page).read_text()):
+        assert ((ROOT / page).parent / target).exists(), f"{page} points at {target}, which is not in the repository"
+
+
 def test_real_learning_curves_are_continued_better_than_by_the_last_value(data_folder):
     """LCBench Fashion-MNIST, first 60 curves, split 0."""
     case = problems.learning_curves(curves=60)

@@ -101,12 +101,16 @@ def perform(run: Run) -> Record:
 
 
 def some_curves(problem: problems.Problem, prediction: Prediction) -> Record:
-    """The first few curves that were cut in the middle, for a picture."""
+    """How the first few curves that were cut in the middle are continued, for a picture; the curves themselves stay with the data."""
     length = problem.observed.sum(axis=1)
     middle = (length > problem.observed.shape[1] // 6) & (length < problem.observed.shape[1] // 2)
     rows = np.flatnonzero(middle)[:SHOWN_CURVES]
-    arrays = {"truth": problem.values, "mean": prediction.mean, "std": prediction.std}
-    return {"cuts": length[rows].tolist(), **{name: np.round(array[rows], 5).tolist() for name, array in arrays.items()}}
+    arrays = {"mean": prediction.mean, "std": prediction.std}
+    return {
+        "rows": rows.tolist(),
+        "cuts": length[rows].tolist(),
+        **{name: np.round(array[rows], 5).tolist() for name, array in arrays.items()},
+    }
 
 
 def perform_alone(run: Run, timeout: float = LONGEST_SECONDS) -> Record:
