@@ -302,12 +302,16 @@ def test_replays_of_curves_spend_and_lose_what_the_pruner_says(monkeypatch, tmp_
     few = {"lkgp": {"default": pruning.PRUNERS["lkgp"]["default"]}, "median": {"default": pruning.PRUNERS["median"]["default"]}}
     monkeypatch.setattr(pruning, "PRUNERS", few)
     said = []
-    found = pruning.measure(said.append, sets=["some"], orders=1, runs=12, many=15)
-    assert len(said) == 3
-    results = {"runs": [{"case": "pruning", "contestant": "lkgp", **found}]}
+    looked_at, other = (pruning.measure(said.append, name, runs=12) for name in (pruning.SETS[0], "some"))
+    assert len(said) == 2 * (pruning.ORDERS + pruning.OTHER_ORDERS)
+    many = pruning.measure_many(said.append, runs=15)
+    cases = {"pruning-a": looked_at, "pruning-b": other, "pruning-many": many}
+    results = {"runs": [{"case": case, "contestant": "lkgp", **found} for case, found in cases.items()]}
     section = "\n".join(pruning_page.section(results))
-    assert "| lkgp | default | 1 |" in section
-    assert "With 15 runs of some" in section
+    assert f"| lkgp | default | {pruning.ORDERS} |" in section
+    assert f"| lkgp | default | {pruning.OTHER_ORDERS} |" in section
+    assert "1 sets that were not looked at" in section
+    assert "With 15 runs of" in section
     name, _ = pruning_page.chart(results, tmp_path)
     assert (tmp_path / name).stat().st_size > 10_000
     assert pruning_page.section({"runs": []}) == []

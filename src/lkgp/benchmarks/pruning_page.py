@@ -7,8 +7,10 @@ from typing import Any
 Replays = list[dict[str, Any]]
 
 
-def replays_of(results: dict[str, Any]) -> Replays:
-    return next((run["replays"] for run in results["runs"] if run["case"] == "pruning"), [])
+def replays_of(results: dict[str, Any], chosen_on: bool) -> Replays:
+    """Those of the sets that lkgp's defaults were chosen on, or of the others."""
+    measured = (run for run in results["runs"] if run["case"].startswith("pruning-") and run.get("chosen_on") == chosen_on)
+    return [replay for run in measured for replay in run["replays"]]
 
 
 def by_setting(replays: Replays) -> dict[tuple[str, str], Replays]:
@@ -23,17 +25,30 @@ def mean(replays: Replays, name: str) -> float:
 
 
 def section(results: dict[str, Any]) -> list[str]:
-    replays = replays_of(results)
-    if not replays:
+    replays, others = replays_of(results, True), replays_of(results, False)
+    if not replays and not others:
         return []
-    sets, runs = len({replay["dataset"] for replay in replays}), replays[0]["runs"]
     lines = [
         "## Stopping training runs early",
         "",
-        f"{sets} LCBench sets replayed as tuning: {runs} runs arrive one after the other, in several orders, report their validation loss "
-        "after each of 52 epochs, and may be stopped. Regret is by how much the best run that was trained to its end is worse than "
-        "the best of all, in units of how much a median run is worse.",
+        f"LCBench sets replayed as tuning: {(replays or others)[0]['runs']} runs arrive one after the other, in several orders, report "
+        "their validation loss after each of 52 epochs, and may be stopped. Regret is by how much the best run that was trained to its "
+        "end is worse than the best of all, in units of how much a median run is worse.",
         "",
+    ]
+    for found, what in ((replays, "on which lkgp's defaults were chosen"), (others, "that were not looked at while choosing")):
+        if found:
+            lines += [f"{len({replay['dataset'] for replay in found})} sets {what}:", "", *table(found), ""]
+    many = next((run["many"] for run in results["runs"] if run["case"] == "pruning-many"), None)
+    if many is None:
+        return lines
+    waits = f"{1e3 * many['median_seconds']:.1f} ms, {many['worst_seconds']:.2f} s at the worst"
+    kept = "was kept" if many["best_kept"] else "was lost"
+    return [*lines, f"With {many['runs']} runs of {many['dataset']}, a verdict of lkgp takes {waits}; the best {kept}.", ""]
+
+
+def table(replays: Replays) -> list[str]:
+    lines = [
         "| pruner | setting | replays | epochs spent | best kept | mean regret | median wait | longest wait |",
         "|---|---|---|---|---|---|---|---|",
     ]
@@ -41,15 +56,12 @@ def section(results: dict[str, Any]) -> list[str]:
         waits = f"{1e3 * statistics.median(r['median_seconds'] for r in found):.1f} ms | {max(r['worst_seconds'] for r in found):.2f} s"
         shares = f"{mean(found, 'spent'):.1%} | {mean(found, 'best_kept'):.0%} | {mean(found, 'regret'):.4f}"
         lines.append(f"| {family} | {setting} | {len(found)} | {shares} | {waits} |")
-    many = next(run["many"] for run in results["runs"] if run["case"] == "pruning")
-    waits = f"{1e3 * many['median_seconds']:.1f} ms, {many['worst_seconds']:.2f} s at the worst"
-    kept = "was kept" if many["best_kept"] else "was lost"
-    return [*lines, "", f"With {many['runs']} runs of {many['dataset']}, a verdict of lkgp takes {waits}; the best {kept}.", ""]
+    return lines
 
 
 def chart(results: dict[str, Any], folder: Path) -> tuple[str, str] | None:
-    """Regret against what was spent, a point a setting."""
-    replays = replays_of(results)
+    """Regret against what was spent, a point a setting, on the sets with all settings."""
+    replays = replays_of(results, True)
     if not replays:
         return None
     import matplotlib.pyplot as plt  # noqa: PLC0415  (an optional package)

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -53,10 +54,14 @@ BOUTS = {
     ],
     "climate": [Bout(f"climate-{missing}", ("lkgp",)) for missing in (10, 30, 50)],
 }
-MEASURES: dict[str, Callable[[Callable[[str], None]], dict[str, Any]]] = {
-    "products": products.measure,
-    "growth": growth.measure,
-    "pruning": pruning.measure,
+Measure = Callable[[Callable[[str], None]], dict[str, Any]]
+MEASURES: dict[str, dict[str, Measure]] = {
+    "products": {"products": products.measure},
+    "growth": {"growth": growth.measure},
+    "pruning": {
+        **{f"pruning-{name}": partial(pruning.measure, dataset=name) for name in (*pruning.SETS, *pruning.OTHER_SETS)},
+        "pruning-many": pruning.measure_many,
+    },
 }
 GROUPS = (*BOUTS, *MEASURES)
 
@@ -90,6 +95,11 @@ def bouts_of(name: str) -> list[Bout]:
     return found
 
 
+def measures_of(name: str) -> dict[str, Measure]:
+    """What is measured of lkgp alone: the cases of a group, or one of them; none for bouts."""
+    return MEASURES.get(name) or {case: measure for cases in MEASURES.values() for case, measure in cases.items() if case == name}
+
+
 def run(
     names: list[str],
     output: Path,
@@ -103,7 +113,7 @@ def run(
     """
     for name in only or []:
         contestant(name)  # refuses what nobody is called
-    chosen = {name: [] if name in MEASURES else bouts_of(name) for name in names}
+    chosen = {name: [] if measures_of(name) else bouts_of(name) for name in names}
     kept: dict[str, Any] = json.loads(output.read_text()) if output.is_file() else {"runs": []}
     kept.update(hardware=hardware(), versions=versions(), date=time.strftime("%Y-%m-%d"))
 
@@ -117,8 +127,8 @@ def run(
         return next((r.get("raw parameters") for r in kept["runs"] if (r["case"], r["contestant"]) == (case, "lkgp")), None)
 
     for what, bouts in chosen.items():
-        if what in MEASURES:
-            keep(what, "lkgp", MEASURES[what](tell))
+        for case, measure in measures_of(what).items():
+            keep(case, "lkgp", measure(tell))
         for bout in bouts:
             results: dict[str, list[Result]] = {name: [] for name in bout.contestants if not only or name in only}
             for repeat in range(bout.repeats):  # interleaved
