@@ -46,6 +46,9 @@ def test_values_come_back_and_better_ones_are_smaller(direction, transform):
     assert abs(z.mean()) < 1e-9
     assert z.std() == pytest.approx(1)
     assert np.isnan(scale.apply(np.array([np.nan, np.inf]))).all()
+    step = 1e-6 * values
+    slope = (scale.apply(values + step) - scale.apply(values - step)) / (2 * step)
+    assert scale.log_slope(values) == pytest.approx(np.log(np.abs(slope)), abs=1e-4)
 
 
 def test_wild_values_do_not_set_the_scale():

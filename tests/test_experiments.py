@@ -3,10 +3,12 @@
 import hashlib
 import json
 import zipfile
+from dataclasses import replace
 
 import numpy as np
 import pooch
 import pytest
+import scipy.stats
 import torch
 import xarray
 from gpytorch.kernels import IndexKernel, RBFKernel, ScaleKernel
@@ -16,7 +18,8 @@ from typer.testing import CliRunner
 from cases import Case, name
 from lkgp import InputError
 from lkgp.cli import app
-from lkgp.experiments import cagp, datasets, methods, plans, problems, records, report, runs, synthetic, tables
+from lkgp.curves.values import ValueScale
+from lkgp.experiments import cagp, datasets, methods, plans, problems, records, report, runs, synthetic, tables, units
 from lkgp.experiments.imaginary import ImaginaryObservationsGP
 from lkgp.experiments.paper_recipe import PaperRecipe, PlainRecipe
 from lkgp.experiments.splits import cut_curves, split_generator, uniform_gaps
@@ -311,7 +314,7 @@ def test_vnngp_learns_from_neighbours(inducing):
     bounds = gp.fit(50, 0.05)
     mean, variance = gp.predict()
     assert bounds[-1] > bounds[0]
-    found = runs.score(problem, methods.on_grid(problem, mean), methods.on_grid(problem, variance.sqrt()))
+    found = runs.score(problem, methods.Prediction(methods.on_grid(problem, mean), methods.on_grid(problem, variance.sqrt())))
     assert found["test_rmse"] < 0.7 * problem.values.std()
 
 
@@ -337,10 +340,33 @@ def test_every_method_beats_the_mean(method):
         "CaGP": methods.ComputationAware(40, 80, 0.1),
     }
     prediction = shorter.get(method, methods.small_methods("lcbench")[method])(problem, seed=0)
-    found = runs.score(problem, prediction.mean, prediction.std)
+    found = runs.score(problem, prediction)
     assert prediction.mean.shape == prediction.std.shape == (25, 16)
     assert found["test_rmse"] < 0.75 * problem.values.std()
     assert 0.7 < found["test_in_95"] <= 1
+
+
+def test_predictions_in_other_units_are_scored_in_those_of_the_data():
+    """A Gaussian for the logarithm of shifted values is a log-normal for the values."""
+    generator = np.random.default_rng(1)
+    values = np.exp(generator.standard_normal(40))
+    scale = replace(ValueScale.of(values, "minimize", "log"), knee=np.inf)
+    inside = units.CurveUnits(scale, shift=0.5, width=2.0)
+    y = (values - 0.5) / 2.0
+    mean, std = inside.apply(y) + 0.3 * generator.standard_normal(40), generator.uniform(0.2, 0.9, 40)
+    found = units.scores(inside, y, mean, std, (0.5, 0.95))
+    # log(2 y + 0.5) has mean m and deviation s
+    m, s = mean * scale.scale + scale.shift, std * scale.scale
+    law = scipy.stats.lognorm(s=s, scale=np.exp(m) / 2.0, loc=-0.25)
+    assert found["nll"] == pytest.approx(-law.logpdf(y).mean(), rel=1e-9)
+    assert found["rmse"] == pytest.approx(np.sqrt(np.mean((law.median() - y) ** 2)), rel=1e-9)
+    assert found["in_50"] == pytest.approx(np.mean((law.ppf(0.25) <= y) & (y <= law.ppf(0.75))))
+    draws = law.rvs((40_000, 40), random_state=2)
+    crps = np.abs(draws - y).mean() - 0.5 * np.abs(draws[::2] - draws[1::2]).mean()
+    assert found["crps"] == pytest.approx(crps, rel=0.03)
+    plain = units.scores(units.Plain(), y, mean, std, (0.95,))
+    assert plain["crps"] == pytest.approx(units.crps_by_quantiles(units.Plain(), y, mean, std), rel=0.01)
+    assert plain["nll"] == pytest.approx(-scipy.stats.norm(mean, std).logpdf(y).mean())
 
 
 def test_presets_have_every_method():

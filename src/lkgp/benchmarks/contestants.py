@@ -17,7 +17,7 @@ import torch
 
 from lkgp import LKGP, Spectral
 from lkgp.errors import InputError
-from lkgp.experiments.methods import SAMPLES
+from lkgp.experiments.methods import SAMPLES, Prediction
 from lkgp.experiments.paper_recipe import PaperRecipe, PlainRecipe
 from lkgp.experiments.problems import FIRST_NOISE, Problem
 from lkgp.experiments.runs import score
@@ -38,7 +38,7 @@ Result = dict[str, Any]
 
 def scores(case: Problem, mean: np.ndarray, std: np.ndarray) -> Result:
     """Test NLL and RMSE on the withheld cells."""
-    found = score(case, mean, std)
+    found = score(case, Prediction(mean, std))
     return {"nll": found["test_nll"], "rmse": found["test_rmse"]}
 
 

@@ -76,6 +76,20 @@ class ValueScale:
         bent = np.where(u > self.knee, self.knee + self.width * np.log1p(over / self.width), u)
         return (bent - self.shift) / self.scale
 
+    def log_slope(self, values: np.ndarray) -> np.ndarray:
+        """log |dz/dv| at finite values of any shape; below `least`, that at `least`."""
+        values = np.maximum(np.asarray(values, dtype=float), self.least)
+        slope = np.zeros_like(values)
+        if self.transform == "log":
+            slope, u = -np.log(values), np.log(values)
+        elif self.transform == "logit":
+            share = np.minimum(values, 1 - self.least)
+            slope, u = -np.log(share) - np.log1p(-share), np.log(share) - np.log1p(-share)
+        else:
+            u = values
+        over = np.maximum(self.sign * u - self.knee, 0.0)
+        return slope - np.log1p(over / self.width) - np.log(self.scale)
+
     def undo(self, z: np.ndarray) -> np.ndarray:
         """Values of any shape from their z."""
         bent = np.asarray(z, dtype=float) * self.scale + self.shift

@@ -72,18 +72,17 @@ def break_even(rows: Sequence[dict[str, float]], predicted: tuple[float, float],
 def continued_curves(truth: np.ndarray, shown: dict[str, dict[str, Any]], path: Path) -> None:
     """Training runs that were cut, as each method continues them, with two standard deviations.
 
-    truth: (curves, epochs); shown: of each method, mean and std, each (curves, epochs), and cuts (curves,)
+    truth: (curves, epochs); shown: of each method, mean, low and high, each (curves, epochs), and cuts (curves,)
     """
     count = len(truth)
     figure, axes = plt.subplots(count, len(shown), figsize=(2.6 * len(shown), 2.1 * count), layout="constrained", sharex=True, sharey="row")
     for column, (method, found) in enumerate(shown.items()):
         for row in range(count):
             axis = axes[row, column]
-            mean, std = (np.array(found[name][row]) for name in ("mean", "std"))
             curve, cut = truth[row], found["cuts"][row]
             epochs = np.arange(1, len(curve) + 1)
-            axis.fill_between(epochs, mean - 2 * std, mean + 2 * std, color=COLOURS[0], alpha=0.2, lw=0)
-            axis.plot(epochs, mean, color=COLOURS[0], lw=1.4)
+            axis.fill_between(epochs, found["low"][row], found["high"][row], color=COLOURS[0], alpha=0.2, lw=0)
+            axis.plot(epochs, found["mean"][row], color=COLOURS[0], lw=1.4)
             axis.plot(epochs[:cut], curve[:cut], "k.", ms=3)
             axis.plot(epochs[cut:], curve[cut:], ".", color=COLOURS[4], ms=3)
             if row == 0:

@@ -13,6 +13,7 @@ from lkgp.experiments import cagp
 from lkgp.experiments.imaginary import ImaginaryObservationsGP
 from lkgp.experiments.paper_recipe import PaperRecipe, PlainRecipe
 from lkgp.experiments.problems import FIRST_NOISE, Problem
+from lkgp.experiments.units import Plain, Units
 from lkgp.experiments.variational import SVGP, VNNGP, RowGP
 from lkgp.model import LatentKroneckerGP
 from lkgp.readers import Observations, from_array
@@ -22,11 +23,12 @@ SAMPLES = 64
 
 @dataclass(frozen=True, eq=False)
 class Prediction:
-    """mean, std: of an observation at every cell, (n_1, n_2); report: what the method says about itself"""
+    """mean, std: of an observation at every cell, (n_1, n_2), in `units`; report: what the method says about itself"""
 
     mean: np.ndarray
     std: np.ndarray
     report: dict[str, Any] = field(default_factory=dict)
+    units: Units = field(default_factory=Plain)
 
 
 class Method(Protocol):
@@ -39,7 +41,7 @@ class Method(Protocol):
 class Latent:
     """lkgp itself.
 
-    own: our own kernels and coordinates, and default noise; else the paper's kernels from where the paper starts
+    own: our own kernels, coordinates and units, and default noise; else the paper's kernels from where the paper starts
     """
 
     own: bool
@@ -50,13 +52,15 @@ class Latent:
         words: dict[str, Any] = {"solver": self.solver, "optimizer": self.optimizer, "standardize": False, "seed": seed}
         if self.own:
             coords = problem.own_coords if problem.own_coords is not None else problem.coords
-            gp = LKGP(problem.make_own_kernels(), **words).fit(coords, problem.seen)
+            units = problem.own_units
+            gp = LKGP(problem.make_own_kernels(), **words).fit(coords, units.apply(problem.seen))
         else:
+            units = Plain()
             gp = LKGP(problem.make_kernels(), noise=FIRST_NOISE, **words).fit(problem.coords, problem.seen)
         mean, std = gp.predict(observation_noise=True)
         report = gp.report_.to_dict()
         del report["history"]
-        return Prediction(mean, std, report)
+        return Prediction(mean, std, report, units)
 
 
 @dataclass(frozen=True)

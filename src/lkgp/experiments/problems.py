@@ -7,8 +7,10 @@ import numpy as np
 import torch
 from gpytorch.kernels import IndexKernel, Kernel, MaternKernel, PeriodicKernel, RBFKernel, ScaleKernel
 
+from lkgp.curves.values import ValueScale
 from lkgp.experiments import datasets
 from lkgp.experiments.splits import cut_curves, split_generator, uniform_gaps
+from lkgp.experiments.units import CurveUnits, Plain, Units
 from lkgp.scaling import Scaling
 
 # Where every method starts: GPyTorch's default noise variance.
@@ -23,6 +25,7 @@ class Problem:
     make_kernels: new kernels as in the paper, one a factor, with GPyTorch's default hyperparameters
     make_own_kernels: new kernels as we would choose them
     own_coords: the coordinates as we would choose them
+    own_units: the units as we would choose them, from the observed values
     truth: the hyperparameters that the data were drawn with, where they were
     """
 
@@ -33,6 +36,7 @@ class Problem:
     make_kernels: Callable[[], list[Kernel]]
     make_own_kernels: Callable[[], list[Kernel] | None] = lambda: None
     own_coords: list[np.ndarray] | None = None
+    own_units: Units = field(default_factory=Plain)
     truth: dict[str, float] = field(default_factory=dict)
 
     @property
@@ -58,7 +62,9 @@ def learning_curves(name: str = "Fashion-MNIST", curves: int = 2000, split: int 
     """
     X, Y = datasets.lcbench(name)
     observed = cut_curves(Y.shape, split_generator(split))
-    Y = standardised(Y, Y[observed[:, -1], -1])
+    whole = Scaling.standard(torch.as_tensor(Y[observed[:, -1], -1], dtype=torch.float64))
+    scale = curve_scale(Y[:curves], observed[:curves])
+    Y = whole.apply(torch.as_tensor(Y, dtype=torch.float64)).numpy()
     epochs = (np.log(np.arange(1, Y.shape[1] + 1)) / np.log(Y.shape[1] + 1))[:, None]
     logs = X.copy()
     logs[:, LOGARITHMIC] = np.log(X[:, LOGARITHMIC])
@@ -69,7 +75,18 @@ def learning_curves(name: str = "Fashion-MNIST", curves: int = 2000, split: int 
         observed[:curves],
         lambda: [ScaleKernel(RBFKernel(ard_num_dims=7)), RBFKernel()],
         own_coords=[standardised(logs)[:curves], epochs],
+        own_units=CurveUnits(scale, float(whole.shift), float(whole.scale)),
     )
+
+
+def curve_scale(Y: np.ndarray, observed: np.ndarray) -> ValueScale:
+    """The scale that `lkgp.curves` finds from what was seen of curves (runs, epochs)."""
+    lengths = observed.sum(axis=1)
+    begun = np.flatnonzero(lengths)
+    last, every = Y[begun, lengths[begun] - 1], Y[observed]
+    scale = ValueScale.of(last, every=every)
+    # Losses are no shares, even where none above one was seen.
+    return scale if scale.transform != "logit" else ValueScale.of(last, transform="log", every=every)
 
 
 def weather_kernels() -> list[Kernel]:

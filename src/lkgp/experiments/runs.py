@@ -12,14 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
-from lkgp import metrics
 from lkgp.errors import InputError
 from lkgp.experiments import problems
 from lkgp.experiments.machine import hardware, peak_memory, run_module, versions
 from lkgp.experiments.methods import PRESETS, Prediction
 from lkgp.experiments.records import Record, append, read
+from lkgp.experiments.units import scores
 
 LONGEST_SECONDS = 7200.0
 COVERED = (0.5, 0.8, 0.95)
@@ -62,16 +61,12 @@ def make_problem(run: Run) -> problems.Problem:
     raise InputError(f"there is no data {run.dataset!r} for the experiment {run.experiment!r}.")
 
 
-def score(problem: problems.Problem, mean: np.ndarray, std: np.ndarray) -> dict[str, float]:
+def score(problem: problems.Problem, prediction: Prediction) -> dict[str, float]:
     """RMSE, NLL, CRPS and coverage on the cells that were seen and on those that were withheld."""
-    found = {}
+    found: dict[str, float] = {}
     for part, chosen in (("train", problem.observed), ("test", ~problem.observed)):
-        y, m, s = (torch.as_tensor(np.asarray(a)[chosen], dtype=torch.float64) for a in (problem.values, mean, std))
-        found[f"{part}_rmse"] = metrics.rmse(y, m)
-        found[f"{part}_nll"] = metrics.nll(y, m, s)
-        found[f"{part}_crps"] = metrics.crps(y, m, s)
-        for level in COVERED:
-            found[f"{part}_in_{level:.0%}".replace("%", "")] = metrics.coverage(y, m, s, level)
+        y, m, s = (np.asarray(a, dtype=np.float64)[chosen] for a in (problem.values, prediction.mean, prediction.std))
+        found |= {f"{part}_{name}": value for name, value in scores(prediction.units, y, m, s, COVERED).items()}
     return found
 
 
@@ -88,7 +83,7 @@ def perform(run: Run) -> Record:
     return {
         **asdict(run),
         **shown,
-        **score(problem, prediction.mean, prediction.std),
+        **score(problem, prediction),
         "seconds": seconds,
         "peak_memory": peak_memory(),
         "observed": int(problem.observed.sum()),
@@ -105,11 +100,12 @@ def some_curves(problem: problems.Problem, prediction: Prediction) -> Record:
     length = problem.observed.sum(axis=1)
     middle = (length > problem.observed.shape[1] // 6) & (length < problem.observed.shape[1] // 2)
     rows = np.flatnonzero(middle)[:SHOWN_CURVES]
-    arrays = {"mean": prediction.mean, "std": prediction.std}
+    mean, std, undo = prediction.mean[rows], prediction.std[rows], prediction.units.undo
+    arrays = {"mean": undo(mean), "low": undo(mean - 2 * std), "high": undo(mean + 2 * std)}
     return {
         "rows": rows.tolist(),
         "cuts": length[rows].tolist(),
-        **{name: np.round(array[rows], 5).tolist() for name, array in arrays.items()},
+        **{name: np.round(array, 5).tolist() for name, array in arrays.items()},
     }
 
 
