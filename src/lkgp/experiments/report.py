@@ -59,7 +59,8 @@ def write(results: Path, page: Path) -> None:
         "**LKGP** is lkgp with its own kernels and defaults: Matern-5/2, and for learning curves logarithms of learning rate, batch size "
         "and width, and the scale of values that `lkgp.curves` finds from what was seen, in which a few wild runs do not set the scale. "
         "Its density is scored in the units of the data like that of the others; its RMSE is that of the median. "
-        "**LKGP, the paper's kernels** is the same engine with squared exponentials as in the paper, like for like; **LKGP, the paper's recipe** the paper's optimiser, solver and samples in GPyTorch. The small preset has about a tenth "
+        "**LKGP, the paper's kernels** is the same engine with squared exponentials as in the paper, like for like; "
+        "**LKGP, the paper's recipe** the paper's optimiser, solver and samples in GPyTorch. The small preset has about a tenth "
         "of the paper's inducing points, neighbours, actions and steps.",
         "",
     ]
