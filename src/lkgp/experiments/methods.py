@@ -205,7 +205,7 @@ def small_methods(experiment: str) -> dict[str, Method]:
         "SVGP": InducingPoints(500, 30, 0.05),
         "VNNGP": Neighbours(32, 20, 0.05),
         "CaGP": ComputationAware(64, 100, 0.1),
-        "imaginary observations": ImaginaryObservations(30, 0.1),
+        "imaginary observations": ImaginaryObservations(PAPER_STEPS[experiment], 0.1),  # cheap enough for all of them
     }
 
 
