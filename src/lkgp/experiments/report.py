@@ -193,7 +193,7 @@ def _lcbench(results: Path, page: Path) -> list[str]:
         sets = sorted({r["dataset"] for r in small}, key=str.lower)
         seeds = 1 + max(r["seed"] for r in small)
         lines += [
-            f"### {small[0]['size']} curves of {len(sets)} sets, {seeds} seeds, all methods",
+            f"### {small[0]['size']} curves of {len(sets)} sets, {seeds} {'seeds' if seeds > 1 else 'seed'}, all methods",
             "",
             "`lkgp experiment lcbench --preset small`",
             "",
@@ -208,7 +208,8 @@ def _lcbench(results: Path, page: Path) -> list[str]:
             lines += [
                 f"### All 2000 curves: {method}, beside the paper's LKGP",
                 "",
-                f'`lkgp experiment lcbench --preset paper --method "{method}"`',
+                f'`lkgp experiment lcbench --preset paper --method "{method}"`, the sets and seeds that were run so far (`--dataset`, '
+                "`--seeds`); the paper's numbers are means over ten seeds.",
                 "",
                 *tables.beside_the_paper(whole, method),
                 "",
