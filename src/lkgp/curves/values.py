@@ -65,30 +65,25 @@ class ValueScale:
     def apply(self, values: np.ndarray) -> np.ndarray:
         """z of values of any shape; NaN and infinity become NaN."""
         values = np.asarray(values, dtype=float)
-        values = np.where(np.isfinite(values), np.maximum(values, self.least), np.nan)
-        if self.transform == "log":
-            values = np.log(values)
-        elif self.transform == "logit":
-            share = np.minimum(values, 1 - self.least)
-            values = np.log(share) - np.log1p(-share)
-        u = self.sign * values
+        u, _ = self._transformed(np.where(np.isfinite(values), values, np.nan))
         over = np.maximum(u - self.knee, 0.0)
         bent = np.where(u > self.knee, self.knee + self.width * np.log1p(over / self.width), u)
         return (bent - self.shift) / self.scale
 
     def log_slope(self, values: np.ndarray) -> np.ndarray:
         """log |dz/dv| at finite values of any shape; below `least`, that at `least`."""
-        values = np.maximum(np.asarray(values, dtype=float), self.least)
-        slope = np.zeros_like(values)
+        u, log_slope = self._transformed(np.asarray(values, dtype=float))
+        return log_slope - np.log1p(np.maximum(u - self.knee, 0.0) / self.width) - np.log(self.scale)
+
+    def _transformed(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """u, before anything is bent, and log |du/dv|."""
+        values = np.maximum(values, self.least)
         if self.transform == "log":
-            slope, u = -np.log(values), np.log(values)
-        elif self.transform == "logit":
+            return self.sign * np.log(values), -np.log(values)
+        if self.transform == "logit":
             share = np.minimum(values, 1 - self.least)
-            slope, u = -np.log(share) - np.log1p(-share), np.log(share) - np.log1p(-share)
-        else:
-            u = values
-        over = np.maximum(self.sign * u - self.knee, 0.0)
-        return slope - np.log1p(over / self.width) - np.log(self.scale)
+            return self.sign * (np.log(share) - np.log1p(-share)), -np.log(share) - np.log1p(-share)
+        return self.sign * values, np.zeros_like(values)
 
     def undo(self, z: np.ndarray) -> np.ndarray:
         """Values of any shape from their z."""

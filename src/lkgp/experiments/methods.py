@@ -192,7 +192,7 @@ def paper_methods(experiment: str) -> dict[str, Method]:
 
 
 def small_methods(experiment: str) -> dict[str, Method]:
-    """All methods, with a tenth of the paper's inducing points, neighbours, actions and steps, or less.
+    """All methods, with a tenth of the paper's inducing points, neighbours, actions and steps, or less; imaginary observations with all.
 
     The iterative exact GP without the grid is solved by our own engine here, because the paper's takes hours without a graphics card.
     """
@@ -205,7 +205,7 @@ def small_methods(experiment: str) -> dict[str, Method]:
         "SVGP": InducingPoints(500, 30, 0.05),
         "VNNGP": Neighbours(32, 20, 0.05),
         "CaGP": ComputationAware(64, 100, 0.1),
-        "imaginary observations": ImaginaryObservations(PAPER_STEPS[experiment], 0.1),  # cheap enough for all of them
+        "imaginary observations": ImaginaryObservations(PAPER_STEPS[experiment], 0.1),
     }
 
 

@@ -61,7 +61,7 @@ def write(results: Path, page: Path) -> None:
         "Its density is scored in the units of the data like that of the others; its RMSE is that of the median. "
         "**LKGP, the paper's kernels** is the same engine with squared exponentials as in the paper, like for like; "
         "**LKGP, the paper's recipe** the paper's optimiser, solver and samples in GPyTorch. The small preset has about a tenth "
-        "of the paper's inducing points, neighbours, actions and steps.",
+        "of the paper's inducing points, neighbours, actions and steps, but all steps for imaginary observations.",
         "",
     ]
     for section in (_synthetic, _sarcos, _lcbench, _climate):
@@ -195,7 +195,7 @@ def _lcbench(results: Path, page: Path) -> list[str]:
         lines += [
             f"### {small[0]['size']} curves of {len(sets)} sets, {seeds} {'seeds' if seeds > 1 else 'seed'}, all methods",
             "",
-            "`lkgp experiment lcbench --preset small`",
+            f"`lkgp experiment lcbench --preset small --seeds {seeds}`",
             "",
         ]
         for metric in LCBENCH_METRICS:
