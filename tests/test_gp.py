@@ -208,9 +208,31 @@ def test_a_long_table_is_the_same_model_and_repeats_are_averaged():
     mean, std = table.predict()
     np.testing.assert_allclose(mean.ravel(), cross @ np.linalg.solve(full, values), atol=1e-6)
     np.testing.assert_allclose(std.ravel() ** 2, 1 - np.einsum("ij,ji->i", cross, np.linalg.solve(full, cross.T)), atol=1e-6)
+    # So does the likelihood, in any units.
+    density = -0.5 * (values @ np.linalg.solve(full, values) + np.linalg.slogdet(full)[1] + len(values) * np.log(2 * np.pi))
+    np.testing.assert_allclose(table.log_marginal_likelihood(), density, rtol=1e-8)
+    np.testing.assert_allclose(table.report_.log_likelihood, density, rtol=1e-8)
     known = LKGP([RBFKernel(), RBFKernel()], **words)
     known.fit_table([x[:, 0], t[:, 0]], values, noise_variance=np.full(len(values), 0.2), duplicates="mean", optimize=False)
     np.testing.assert_allclose(known.predict()[0], mean, atol=1e-9)
+
+
+@pytest.mark.parametrize("solver", ["auto", Spectral(), Iterative(ConjugateGradients(1e-8))], ids=["direct", "spectral", "iterative"])
+def test_measurements_that_repeat_tell_the_noise(solver, tmp_path):
+    rng = np.random.default_rng(0)
+    cells = np.array([(i, j) for i in range(4) for j in range(3) if (i, j) != (1, 2)])
+    rows = np.repeat(cells, 40, axis=0)
+    values = 1000 * (np.sin(rows[:, 0]) + rows[:, 1] + 0.5 * rng.normal(size=len(rows)))
+    gp = LKGP(solver=solver).fit_table([rows[:, 0].astype(float), rows[:, 1].astype(float)], values, duplicates="mean")
+    cell = rows[:, 0] * 3 + rows[:, 1]
+    within = np.sqrt(np.mean([values[cell == c].var(ddof=1) for c in np.unique(cell)]))
+    assert gp.report_.noise_std == pytest.approx(within, rel=0.1)
+    gp.save(tmp_path / "model.lkgp")
+    again = LKGP.load(tmp_path / "model.lkgp")
+    assert again.log_marginal_likelihood() == gp.log_marginal_likelihood()
+    more = np.full((4, 3), np.nan)
+    more[1, 2] = 1000 * (np.sin(1) + 2)
+    assert again.update(more, refit=True).report_.noise_std == pytest.approx(within, rel=0.1)
 
 
 @pytest.mark.parametrize("solver", ["auto", Iterative(ConjugateGradients(1e-10))], ids=["direct", "iterative"])

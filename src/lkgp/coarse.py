@@ -83,8 +83,8 @@ def restrict(data: Observations, chosen: dict[int, Tensor]) -> Observations | No
             cells = cells.index_select(k, points)
         return smaller.gather(cells.flatten())
 
-    noise = None if data.noise_variance is None else pick(data.noise_variance)
-    return Observations(smaller, pick(data.values), pick(data.counts), noise)
+    noise, scatter = (None if part is None else pick(part) for part in (data.noise_variance, data.scatter))
+    return Observations(smaller, pick(data.values), pick(data.counts), noise, scatter)
 
 
 def points_with_values(grid: PartialGrid, axis: int) -> Tensor:

@@ -182,6 +182,9 @@ def _bfgs(objective: Objective, settings: BFGS, from_a_part: bool) -> tuple[bool
     if isinstance(objective.plan.method, Spectral):
         # The error of a gradient from s probes is worth P / (2 s) nats: let that be a tenth of what is enough.
         objective.draw_probes(min(objective.plan.method.num_probes, max(2, math.ceil(5 * free / enough))))
+        # Who asks for more than by default gets solves that are as much better.
+        tighter = min(1.0, math.sqrt(settings.improvement / STOCHASTIC_IMPROVEMENT))
+        objective.plan = replace(objective.plan, method=replace(objective.plan.method, rtol=tighter * objective.plan.method.rtol))
     accepted = [objective.parameters.get()]
     try:
         first = _with_enough_noise(objective, exact) if from_a_part else None

@@ -123,7 +123,8 @@ class LKGP:
         columns: one array a factor with the coordinates of every row, (rows,) or (rows, d_k)
         values: (rows,)
         noise_variance: of the rows where it is known, a number or (rows,)
-        duplicates: "mean" averages rows that name the same cell, whose noise is then divided by their number
+        duplicates: "mean" averages rows that name the same cell, whose noise is then divided by their number; the likelihood is that of
+            all rows where the noise is learned, and of the means where it is known
         """
         observations = from_table(columns, values, noise_variance, duplicates=duplicates)
         return self._fit(observations, ArrayKind.of(values), None, optimize)
@@ -281,8 +282,8 @@ class LKGP:
         posterior = self._fitted()
         method = posterior.plan.method
         probes, steps = (1, 1) if isinstance(method, Direct) else (method.num_probes, method.lanczos_steps)
-        # A density in other units: p(y) = p(z) / scale for each of the n values.
-        jacobian = posterior.data.grid.num_observed * float(self._value_scaling.scale.log())
+        # A density in other units: p(y) = p(z) / scale for each value.
+        jacobian = posterior.data.num_measured * float(self._value_scaling.scale.log())
         return posterior.log_likelihood(probes, steps)[0] - jacobian
 
     # Keeping
@@ -325,12 +326,14 @@ class LKGP:
 
         grid = observations.grid
         coords = tuple(to(scaling.apply(x.double())) for scaling, x in zip(self._coord_scalings, grid.coords, strict=True))
-        noise = observations.noise_variance
+        scale, squares = self._value_scaling.scale, (observations.noise_variance, observations.scatter)
+        noise, scatter = (None if square is None else to(square.double() / scale / scale) for square in squares)
         return Observations(
             PartialGrid(coords, grid.observed.to(device)),
             to(self._value_scaling.apply(observations.values.double())),
             to(observations.counts),
-            None if noise is None else to(noise.double() / self._value_scaling.scale / self._value_scaling.scale),
+            noise,
+            scatter,
         )
 
     def _points(self, coords: Sequence[Array | None] | None) -> tuple[list[Tensor], bool]:

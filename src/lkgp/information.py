@@ -35,7 +35,7 @@ def average_information(
     information = (information + information.mT) / (2 * max(spread, 1.0))
     # The expected information of mean and covariance together is zero.
     information[is_mean[:, None] != is_mean] = 0.0
-    return information + _prior_information(model, parameters)
+    return information + _prior_information(model, parameters) + _scatter_information(model, data, parameters)
 
 
 def _directions(model: LatentKroneckerGP, data: Observations, weights: Tensor, parameters: list[Tensor]) -> tuple[Tensor, Tensor]:
@@ -64,6 +64,17 @@ def _directions(model: LatentKroneckerGP, data: Observations, weights: Tensor, p
             flat[i] = before
             columns.append(column / STEP)
     return torch.stack(columns, dim=1), torch.tensor(is_mean, device=weights.device)
+
+
+def _scatter_information(model: LatentKroneckerGP, data: Observations, parameters: list[Tensor]) -> Tensor:
+    """What measurements tell of the noise beyond their means, (P, P): 1/2 (d log s^2)^2 each."""
+    more = data.num_measured - len(data.values)
+    with torch.enable_grad():
+        noise = model.noise_variance().log()
+        slopes = torch.autograd.grad(noise, parameters, allow_unused=True) if more and noise.requires_grad else [None] * len(parameters)
+    found = zip(parameters, slopes, strict=True)
+    slope = torch.cat([torch.zeros(p.numel()).to(p) if g is None else g.flatten() for p, g in found]).double()
+    return 0.5 * more * torch.outer(slope, slope)
 
 
 def _prior_information(model: LatentKroneckerGP, parameters: list[Tensor]) -> Tensor:

@@ -1,5 +1,6 @@
 """The model: one kernel a factor, a mean and a noise. It holds no data and knows no solver."""
 
+import math
 import warnings
 from collections.abc import Sequence
 from typing import Literal, get_args
@@ -74,6 +75,17 @@ class LatentKroneckerGP(nn.Module):
         if data.noise_variance is not None:
             return data.noise_variance
         return self.noise_variance() / data.counts
+
+    def log_scatter(self, data: Observations) -> Tensor:
+        """What measurements add to the log density of their means, a scalar; W is their sum of squares about a mean of c of them:
+
+        log prod_j N(y_j; f, s^2)  =  log N(mean; f, s^2 / c)  -  1/2 ((c - 1) log(2 pi s^2) + log c + W / s^2)
+        """
+        if data.scatter is None:
+            return torch.zeros_like(data.values[0])
+        noise = self.noise_variance()
+        more = data.num_measured - len(data.values)
+        return -0.5 * (more * torch.log(2 * math.pi * noise) + data.counts.log().sum() + data.scatter.sum() / noise)
 
     def residuals(self, data: Observations) -> Tensor:
         """r = y - mean, (n,)."""

@@ -77,7 +77,7 @@ class Objective:
         try:
             with torch.enable_grad():
                 likelihood = self._likelihood(value, expected)
-                objective = likelihood.objective + self.model.log_prior()
+                objective = likelihood.objective + self.model.log_scatter(self.data) + self.model.log_prior()
                 objective.backward()
         except (torch.linalg.LinAlgError, TooLargeError) as error:
             log.info("the likelihood could not be computed after %d evaluations: %s", len(self.history), error)

@@ -308,7 +308,8 @@ class Posterior:
         else:
             signs = Probes.draw(self.data, num_probes, self.seed).signs
             logdet, error = log_determinant(self.operator, self.preconditioner, signs, lanczos_steps)
-        return float(gaussian_log_density((r * self.weights).sum(), logdet, len(r))), 0.5 * error
+        density = gaussian_log_density((r * self.weights).sum(), logdet, len(r)) + self.model.log_scatter(self.data)
+        return float(density), 0.5 * error
 
     @torch.no_grad()
     def draws(self, num: int, seed: int) -> PosteriorDraws:

@@ -19,12 +19,19 @@ class Observations(NamedTuple):
     values: of the observed cells, (n,)
     counts: how many measurements each value is the mean of, (n,)
     noise_variance: of each value, (n,), where it is known; None where it is to be learned
+    scatter: the sum of squares of the measurements about each value, (n,), where values are means of several and that is known
     """
 
     grid: PartialGrid
     values: Tensor
     counts: Tensor
     noise_variance: Tensor | None = None
+    scatter: Tensor | None = None
+
+    @property
+    def num_measured(self) -> int:
+        """How many values the likelihood is of: all measurements where their scatter is known, else their means."""
+        return self.grid.num_observed if self.scatter is None else int(self.counts.sum())
 
 
 def as_real_tensor(array: Any, place: str) -> Tensor:
@@ -132,7 +139,7 @@ def from_table(
     values: (rows,)
     noise_variance: of the rows where it is known, a number or (rows,)
     duplicates: what to do when several rows name the same cell. "mean" averages them, and the noise of
-        that cell is then divided by their number.
+        that cell is then divided by their number. How far they are apart is kept: it tells the noise.
 
     The points of each factor are sorted.
     """
@@ -174,8 +181,14 @@ def from_table(
     def summed(values: Tensor) -> Tensor:
         return torch.zeros_like(counts).index_add_(0, group, values[present])
 
-    noise = None if noise_variance is None else summed(known_noise(noise_variance, rows, present)) / counts.square()
-    return Observations(PartialGrid(tuple(points), observed), summed(rows) / counts, counts, noise)
+    grid, means = PartialGrid(tuple(points), observed), summed(rows) / counts
+    if noise_variance is not None:
+        return Observations(grid, means, counts, summed(known_noise(noise_variance, rows, present)) / counts.square())
+    if not bool((counts > 1).any()):
+        return Observations(grid, means, counts)
+    apart = torch.zeros_like(rows)
+    apart[present] = rows[present] - means[group]
+    return Observations(grid, means, counts, scatter=summed(apart.square()))
 
 
 def add_cells(old: Observations, values: Any, noise_variance: Any, noise_everywhere: Tensor | None) -> tuple[Observations, Tensor | None]:
@@ -205,7 +218,8 @@ def add_cells(old: Observations, values: Any, noise_variance: Any, noise_everywh
     if old.noise_variance is None:
         if noise_variance is not None:
             raise InputError("the noise was learned from the first values, so it cannot be given for new ones; call fit instead.")
-        return Observations(grid, merged, counts), None
+        scatter = None if old.scatter is None else grid.gather(old.grid.scatter(old.scatter))
+        return Observations(grid, merged, counts, scatter=scatter), None
     given = noise_everywhere if noise_variance is None else known_noise(noise_variance, cells, new)
     if given is None:
         raise InputError("the noise of the first values was given, so give noise_variance for the new ones, too.")

@@ -117,8 +117,8 @@ def make_report(
         residuals=solution.residuals.double().cpu().numpy(),
         sample_residuals=np.empty(0),
         solve=solution.reason.value,
-        # A density in other units: p(y) = p(z) / scale for each of the n values.
-        log_likelihood=value - grid.num_observed * math.log(scale),
+        # A density in other units: p(y) = p(z) / scale for each value.
+        log_likelihood=value - posterior.data.num_measured * math.log(scale),
         log_likelihood_error=error,
         truncation=posterior.truncation,
         predicted=predicted,

@@ -65,6 +65,8 @@ def describe(gp: Any, posterior: Posterior) -> tuple[dict[str, Any], dict[str, T
     tensors |= {"observed": data.grid.observed, "values": data.values, "counts": data.counts, "weights": posterior.weights}
     if data.noise_variance is not None:
         tensors["noise_variance"] = data.noise_variance
+    if data.scatter is not None:
+        tensors["scatter"] = data.scatter
     if gp._noise_everywhere is not None:
         tensors["noise_everywhere"] = gp._noise_everywhere
     for k, scaling in enumerate([*gp._coord_scalings, gp._value_scaling]):
@@ -125,7 +127,7 @@ def rebuild(cls: type, header: dict[str, Any], tensors: dict[str, Tensor]) -> An
     values = tensors["values"]
     if values.shape != (grid.num_observed,) or tensors["counts"].shape != values.shape or tensors["weights"].shape != values.shape:
         raise FileError("the values in the file do not fit its grid; it is damaged, save the model again.")
-    gp.observations_ = Observations(grid, values, tensors["counts"], tensors.get("noise_variance"))
+    gp.observations_ = Observations(grid, values, tensors["counts"], tensors.get("noise_variance"), tensors.get("scatter"))
     gp._noise_everywhere = tensors.get("noise_everywhere")
     gp._kind = ArrayKind(header["array"]["library"], DTYPES[header["array"]["dtype"]], torch.device("cpu"))
     scalings = [Scaling(tensors[f"scaling.{k}.shift"], tensors[f"scaling.{k}.scale"]) for k in range(num_factors + 1)]
