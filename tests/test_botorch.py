@@ -6,7 +6,7 @@ import torch
 from botorch.acquisition import qKnowledgeGradient, qLogNoisyExpectedImprovement
 from botorch.acquisition.objective import ScalarizedPosteriorTransform
 from botorch.models.latent_kronecker_gp import LatentKroneckerGP as TheirModel
-from botorch.models.transforms.input import Normalize
+from botorch.models.transforms.input import InputPerturbation, Normalize
 from botorch.optim import optimize_acqf
 from botorch.sampling import SobolQMCNormalSampler
 from botorch.utils.datasets import SupervisedDataset
@@ -235,6 +235,7 @@ def test_inputs_from_a_dataset_lose_no_repeated_row():
     assert inputs["train_Y"][1, 0] == 4.0
     assert inputs["train_Y"][1, 1].isnan()
     assert inputs["train_counts"][0].tolist() == [2.0, 1.0]
+    assert inputs["train_scatter"][0].tolist() == [8.0, 0.0]
     assert LatentKroneckerGP(**inputs).posterior(torch.tensor([[0.5]], dtype=torch.float64)).mean.shape == (1, 2)
     variances = torch.tensor([[1.0], [3.0], [1.0], [1.0]], dtype=torch.float64)
     known = LatentKroneckerGP.construct_inputs(SupervisedDataset(X=rows, Y=values, Yvar=variances, **names))
@@ -295,6 +296,50 @@ def test_hyperparameters_that_change_count_at_once():
     copied = LatentKroneckerGP(X, others[0], Y)
     copied.load_state_dict(child.state_dict())
     assert torch.allclose(copied.posterior(new).mean, before)
+    # GPyTorch's own way of setting a hyperparameter.
+    model.posterior(new)
+    model.models[0].likelihood.noise = 3.0
+    fresh = LatentKroneckerGP(X, others[0], Y)
+    fresh.load_state_dict(model.state_dict())
+    assert torch.equal(model.posterior(new).mean, fresh.posterior(new).mean)
+
+
+def test_state_of_other_data_is_loaded_inside_other_modules():
+    (X, others, Y), (more, steps, values) = data(), data(seed=1, shape=(9, STEPS))
+    new = torch.rand(2, 2, dtype=torch.float64)
+    wanted = LastStep(LatentKroneckerGP(more, steps[0], values))
+    blank = LastStep(LatentKroneckerGP(X, others[0], Y))
+    blank.load_state_dict(wanted.state_dict())
+    assert torch.equal(blank.posterior(new).mean, wanted.posterior(new).mean)
+    parent = LatentKroneckerGP(X, others[0], Y)
+    child = parent.condition_on_observations(new, torch.full((2, STEPS), 300.0, dtype=torch.float64))
+    child.load_state_dict(LatentKroneckerGP(more, steps[0], values).state_dict())
+    assert parent.train_X is not child.train_X
+    assert torch.equal(parent.train_X, X)
+
+
+def test_a_batch_of_one_is_asked_many_times():
+    X, others, Y = data()
+    plain, single = LatentKroneckerGP(X, others[0], Y), LatentKroneckerGP(X[None], others[0], Y[None])
+    new = torch.rand(5, 1, 2, dtype=torch.float64)
+    assert torch.allclose(single.posterior(new).mean, plain.posterior(new).mean)
+    X, others, Y = data(batch=(2, 1))
+    model = LatentKroneckerGP(X, others[0], Y)
+    new = torch.rand(2, 4, 3, 2, dtype=torch.float64)
+    found = model.posterior(new)
+    for batch in range(2):
+        alone = LatentKroneckerGP(X[batch, 0], others[0], Y[batch, 0]).posterior(new[batch])
+        assert torch.allclose(found.mean[batch], alone.mean)
+        assert torch.allclose(found.variance[batch], alone.variance)
+
+
+def test_inputs_that_are_transformed_in_questions_only():
+    X, others, Y = data()
+    shifts = torch.tensor([[0.0, 0.0], [0.1, -0.1]], dtype=torch.float64)
+    model = LatentKroneckerGP(X, others[0], Y, input_transform=InputPerturbation(shifts))
+    new = torch.rand(3, 2, dtype=torch.float64)
+    around = (new[:, None] + shifts).flatten(0, 1)
+    assert torch.allclose(model.posterior(new).mean, LatentKroneckerGP(X, others[0], Y).posterior(around).mean)
 
 
 def test_observations_that_repeat_nearly_without_noise():

@@ -10,7 +10,8 @@ import torch
 
 from lkgp import InputError, NotFittedError
 from lkgp.curves import CurveModel, EarlyStopping, FinishedRun, Space
-from lkgp.curves.configurations import Parameter
+from lkgp.curves.configurations import Parameter, as_configurations
+from lkgp.curves.model import table
 from lkgp.curves.stopping import COMPARED_RUNS, scheduled
 from lkgp.curves.values import ValueScale
 from lkgp.plots import plot_forecast
@@ -94,6 +95,8 @@ def test_configurations_become_numbers():
 
 def test_spaces_of_several_runs_are_joined():
     one, two = Space((Parameter("x", 0, 1), Parameter("y", choices=("a",)))), Space((Parameter("x", -1, 0.5),))
+    frame = pd.DataFrame({"depth": pd.array([2, None, 4], "Int64")})
+    assert Space.of(as_configurations(frame)).parameters == (Parameter("depth", 2, 4, conditional=True),)
     assert Space.joined([one, two]).parameters == (Parameter("x", -1, 1), Parameter("y", choices=("a",), conditional=True))
 
 
@@ -184,7 +187,7 @@ def test_new_epochs_are_added(model):
         fitted.add(9, {5: 0.5})
     copied = pickle.loads(pickle.dumps(fitted))
     assert copied.forecast(9).final == narrow.final
-    with pytest.raises(InputError, match="epoch 21 is not among"):
+    with pytest.raises(InputError, match="epoch 21 is beyond the last, 20"):
         fitted.add(9, {21: 0.5})
 
 
@@ -202,6 +205,12 @@ def test_curves_of_every_form_are_read_and_bad_ones_refused():
     fourth = CurveModel(**words).fit(configurations, pd.DataFrame(padded)).forecasts()
     fifth = CurveModel(**words).fit(configurations, [pd.Series(curve, index=range(1, len(curve) + 1)) for curve in ragged]).forecasts()
     assert all(a.final == b.final == c.final for a, b, c in zip(first, fourth, fifth, strict=True))
+    plain = CurveModel(**words).fit(configurations, [pd.Series(curve) for curve in ragged]).forecasts()  # counts from 0 on: no epochs
+    assert [f.final for f in plain] == [f.final for f in first]
+    sparse = [{10 * (epoch + 1): value for epoch, value in enumerate(curve[:2])} for curve in ragged]
+    labelled = CurveModel(**words).fit(configurations, pd.DataFrame(sparse))
+    assert [f.final for f in labelled.forecasts()] == [f.final for f in CurveModel(**words).fit(configurations, sparse).forecasts()]
+    assert labelled.curves_[0][0].tolist() == [10, 20]
     upside = CurveModel(last_epoch=EPOCHS, direction="maximize").fit(configurations, [[-v for v in curve] for curve in ragged]).forecasts()
     assert np.allclose([-f.final for f in upside], [f.final for f in first], rtol=1e-4)
     with pytest.raises(InputError, match="6 configurations but 5 curves"):
@@ -220,6 +229,22 @@ def test_curves_of_every_form_are_read_and_bad_ones_refused():
         CurveModel(last_epoch=10.5)
     with pytest.raises(InputError, match="level must be a probability"):
         CurveModel(**words).fit(configurations, ragged).forecasts(level=90)
+
+
+def test_epochs_are_added_to_very_long_training_and_a_failed_fit_changes_nothing():
+    configurations, curves = simulated(6)
+    seen = [dict(enumerate(curve[:6], start=1)) for curve in curves]
+    model = CurveModel(last_epoch=1000).fit(configurations, seen)
+    model.add(0, {7: curves[0][6], 40: curves[0][7]})
+    assert model.curves_[0][0].tolist() == [1, 2, 3, 4, 5, 6, 7, 40]
+    coords, cells = table(model.frame_, configurations, model.curves_, model.epochs_)
+    assert np.isfinite(cells).sum() == 6 * 6 + 2
+    assert model.gp_.conditioned_on(cells, coords).predict()[0] == pytest.approx(model.gp_.predict()[0], abs=1e-5)
+    before = model.forecast(0).final
+    with pytest.raises(InputError, match="was seen, but last_epoch"):
+        model.fit(configurations, [{2000: 1.0}] * 6)
+    assert model.forecast(0).final == before
+    assert model.add(1, {7: curves[1][6]}, refit=True).report_.converged
 
 
 def test_one_run_alone_has_a_forecast_with_an_interval():

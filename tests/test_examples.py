@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 ROOT = Path(__file__).parents[1]
@@ -13,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 @pytest.mark.parametrize(
     ("script", "words", "said"),
     [
-        ("optuna_digits.py", ["--trials", "8", "--epochs", "4"], "LKGPPruner: best validation loss"),
+        ("optuna_digits.py", ["--trials", "14", "--epochs", "4"], "LKGPPruner: best validation loss"),
         ("botorch_epochs.py", ["--rounds", "1"], "best: ("),
         ("multitask_pipeline.py", [], "all targets together"),
     ],
@@ -32,3 +33,8 @@ def test_the_page_about_learning_curves():
     assert len(names["model"].forecasts()) == 3
     assert names["study"].pruner.max_resource == "auto"
     assert len(names["finished"]) == 3
+    # With enough runs, the loop by hand stops some.
+    loop = next(block for block in blocks if "should_stop" in block)
+    names["configurations"] = [{"rate": rate} for rate in (*np.linspace(0, 1, 10), 5.0, 9.0)]
+    exec(loop, names)
+    assert [run.complete for run in names["finished"]] == [True] * 10 + [False] * 2

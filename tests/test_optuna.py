@@ -5,12 +5,15 @@ import subprocess
 import sys
 import textwrap
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import optuna
 import pytest
 
-from lkgp import InputError
+from lkgp import BFGS, InputError
+from lkgp.curves.stopping import scheduled
+from lkgp.fit import INTERRUPTED, fit
 from lkgp.optuna import REASON, LKGPPruner
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -122,9 +125,46 @@ def test_odd_trials_do_no_harm():
             continue
         for step in range(0, 30 if number == 6 else 20, 5):
             trial.report(1.0 / (step + 1) + 0.1 * number, step)
-            assert isinstance(trial.should_prune(), bool)
+            verdict = study.pruner.judge(study, study.trials[number])  # which raises what `prune` would hide
         study.tell(trial, 0.1 * number)
-    assert len(study.trials) == 8
+    assert verdict.forecast is not None or verdict.why == "it is complete."
+
+
+def test_ctrl_c_ends_the_study_and_nothing_half_learned_is_kept(monkeypatch):
+    def interrupted(model, data, **words):
+        return replace(fit(model, data, optimizer=BFGS(max_steps=1)), reason=INTERRUPTED)
+
+    study = new_study(LKGPPruner(n_startup_trials=3))
+    monkeypatch.setattr("lkgp.curves.stopping.fit", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        study.optimize(train, n_trials=8)
+    assert not any(stopping._learned for stopping in study.pruner._stopping.values())
+
+
+def test_trials_that_end_out_of_order_cause_no_more_refits(monkeypatch):
+    fits = []
+    monkeypatch.setattr("lkgp.curves.stopping.fit", lambda *args, **words: fits.append(1) or fit(*args, **words))
+    study = new_study(LKGPPruner(n_startup_trials=4))
+    trials = [study.ask() for _ in range(16)]
+    for trial in reversed(trials):
+        x = trial.suggest_float("x", 0, 1)
+        for step in range(5):
+            trial.report(x + 1 / (step + 1), step)
+            study.pruner.judge(study, study.trials[trial.number])
+        study.tell(trial, x)
+    assert len(fits) <= len({scheduled(n, 4) for n in range(4, 16)})
+
+
+def test_choices_that_are_lists(recwarn):
+    study = new_study(LKGPPruner(n_startup_trials=3))
+    for number in range(6):
+        trial = study.ask()
+        width = trial.suggest_categorical("hidden", [[64, 64], [32]])
+        for step in range(4):
+            trial.report(len(width) + 0.1 * number + 1 / (step + 1), step)
+            verdict = study.pruner.judge(study, study.trials[number])
+        study.tell(trial, len(width) + 0.1 * number)
+    assert verdict.forecast is not None or verdict.why == "it is complete."
 
 
 def test_bad_settings_are_refused():

@@ -40,6 +40,7 @@ class LatentKroneckerGP(Model, FantasizeMixin):
     train_Y: (*batch, n, t), or (*batch, n, t_1, t_2, ...); the gaps may differ from batch to batch
     train_Yvar: known noise variances, of the shape of train_Y; learned by default, one a batch
     train_counts: how many observations each value is the mean of, of the shape of train_Y
+    train_scatter: the sum of their squares about that mean, of the shape of train_Y: where it is known, the noise is learned from it, too
     kernels: one GPyTorch kernel a factor, in units of coordinates of variance one; Matern-5/2 by default
     input_transform: of X, applied before all else
 
@@ -55,6 +56,7 @@ class LatentKroneckerGP(Model, FantasizeMixin):
         train_Yvar: Tensor | None = None,
         *,
         train_counts: Tensor | None = None,
+        train_scatter: Tensor | None = None,
         kernels: Sequence[Kernel] | None = None,
         noise: float = 0.05,
         input_transform: InputTransform | None = None,
@@ -64,28 +66,28 @@ class LatentKroneckerGP(Model, FantasizeMixin):
         for k, points in enumerate(factors):
             self.register_buffer(f"train_T_{k}", as_factor_coords(points.detach(), f"train_T {k}"))
         shape = train_X.shape[:-1] + torch.Size([len(points) for points in factors])
-        for name, given in (("train_Y", train_Y), ("train_Yvar", train_Yvar), ("train_counts", train_counts)):
+        data = {"train_Y": train_Y, "train_Yvar": train_Yvar, "train_counts": train_counts, "train_scatter": train_scatter}
+        for name, given in data.items():
             if given is not None and given.shape != shape:
                 raise InputError(f"{name} must be of shape {tuple(shape)}, as train_X and train_T have it, not {tuple(given.shape)}.")
         if bool(torch.isinf(train_Y).any()):
             raise InputError("train_Y is infinite somewhere; NaN means not observed.")
         self._num_factors = len(factors)
         self.register_buffer("train_X", train_X.detach())
-        self.register_buffer("train_Y", train_Y.detach())
-        self.register_buffer("train_Yvar", None if train_Yvar is None else train_Yvar.detach())
-        self.register_buffer("train_counts", None if train_counts is None else train_counts.detach())
+        for name, given in data.items():
+            self.register_buffer(name, None if given is None else given.detach())
         if input_transform is not None:
             # What it learns, it learns from the training data, once.
             self.input_transform = input_transform.to(train_X).train()
             self.input_transform(train_X)
             self.input_transform.eval()
-        widths = [self.transform_inputs(train_X).shape[-1], *(points.shape[1] for points in self.train_T)]
+        widths = [self._inputs().shape[-1], *(points.shape[1] for points in self.train_T)]
 
         def one() -> Core:
             given = default_kernels(widths) if kernels is None else [deepcopy(kernel) for kernel in kernels]
             return Core(given, noise=noise).to(train_X.device).double()
 
-        for rows in self.transform_inputs(train_X).reshape(-1, *train_X.shape[-2:-1], widths[0]):
+        for rows in self._inputs().reshape(-1, *train_X.shape[-2:-1], widths[0]):
             if len(torch.unique(rows, dim=0)) < len(rows):
                 raise InputError("rows of train_X repeat; average them, and say how often in train_counts, as construct_inputs does.")
         self.models = nn.ModuleList([one() for _ in range(max(1, train_X.shape[:-2].numel()))])
@@ -113,9 +115,13 @@ class LatentKroneckerGP(Model, FantasizeMixin):
         """Of the first batch; None where the noise is known."""
         return self.models[0].likelihood if self.train_Yvar is None else None
 
+    def _inputs(self) -> Tensor:
+        """train_X as the input transform has it for training."""
+        return self.input_transform.preprocess_transform(self.train_X) if hasattr(self, "input_transform") else self.train_X
+
     def _data(self, batch: int) -> tuple[Observations, Scaling, list[Scaling]]:
         """The observations of one batch, scaled, and how."""
-        X = self.transform_inputs(self.train_X)
+        X = self._inputs()
         X = X.reshape(-1, *X.shape[-2:])[batch]
         factors = [X.double(), *(points.double() for points in self.train_T)]
         Y = self._of_batch(self.train_Y, batch)
@@ -126,7 +132,8 @@ class LatentKroneckerGP(Model, FantasizeMixin):
         grid = PartialGrid(tuple(s.apply(x) for s, x in zip(scalings, factors, strict=True)), data.grid.observed)
         counts = data.counts if self.train_counts is None else self._of_batch(self.train_counts, batch)[data.grid.observed]
         known = None if data.noise_variance is None else data.noise_variance / scaling.scale**2
-        return Observations(grid, scaling.apply(data.values), counts, known), scaling, scalings
+        scatter = None if self.train_scatter is None else self._of_batch(self.train_scatter, batch)[data.grid.observed] / scaling.scale**2
+        return Observations(grid, scaling.apply(data.values), counts, known, scatter), scaling, scalings
 
     def _of_batch(self, tensor: Tensor, batch: int) -> Tensor:
         return tensor.reshape(-1, *self.train_Y.shape[len(self.train_X.shape) - 2 :])[batch].double()
@@ -150,8 +157,10 @@ class LatentKroneckerGP(Model, FantasizeMixin):
     def _posterior_of(self, batch: int) -> tuple[Posterior, Scaling, list[Scaling]]:
         """Conditioned anew when a hyperparameter or the data have changed."""
         model = self._core(batch)
-        tensors = (*model.parameters(), *self.buffers(recurse=False))
-        state = tuple((tensor.data_ptr(), tensor._version) for tensor in tensors)
+        # Hyperparameters by value: GPyTorch changes them behind torch's back, which counts the versions of a tensor.
+        learned = [*model.parameters(), *(self.input_transform.state_dict().values() if hasattr(self, "input_transform") else ())]
+        values = [tensor.detach().cpu().numpy().tobytes() for tensor in learned]
+        state = values, [(tensor.data_ptr(), tensor._version) for tensor in self.buffers(recurse=False)]
         if batch not in self._posteriors or self._posteriors[batch][0] != state:
             data, scaling, scalings = self._data(batch)
             fixed = deepcopy(model)
@@ -165,12 +174,13 @@ class LatentKroneckerGP(Model, FantasizeMixin):
     def set_extra_state(self, state: list[tuple[Tensor, list[int], Tensor, Tensor]]) -> None:
         self._added = list(state)
 
-    def load_state_dict(self, state_dict: Any, strict: bool = True, assign: bool = False) -> Any:
-        """Data are part of the state; those of this model take their shape."""
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *words: Any) -> None:
+        """Data are part of the state; those of this model take their shape, also where it is a part of another module."""
         for name, buffer in list(self.named_buffers(recurse=False)):
-            if name in state_dict and state_dict[name].shape != buffer.shape:
-                setattr(self, name, torch.empty_like(state_dict[name]))
-        return super().load_state_dict(state_dict, strict, assign)
+            new = state_dict.get(prefix + name)
+            if new is not None and new.shape != buffer.shape:
+                setattr(self, name, torch.empty_like(new))
+        super()._load_from_state_dict(state_dict, prefix, *words)
 
     def train(self, mode: bool = True) -> "LatentKroneckerGP":
         """There is nothing to do but what torch does; an input transform has learned all that it will."""
@@ -212,7 +222,7 @@ class LatentKroneckerGP(Model, FantasizeMixin):
         else:
             distribution = MultitaskMultivariateNormal(mean, covariance)
         made = GPyTorchPosterior(distribution)
-        return made if posterior_transform is None else posterior_transform(made)
+        return made if posterior_transform is None else posterior_transform(posterior=made, X=X)
 
     def subset_output(self, idcs: list[int]) -> "SomeOutputs":
         """Some outputs as a model of their own."""
@@ -253,20 +263,21 @@ class LatentKroneckerGP(Model, FantasizeMixin):
     def _moments(self, groups: list[tuple[Tensor, list[int]]], shape: torch.Size) -> tuple[Tensor, Tensor]:
         """Mean (*shape, c) and covariance (*shape, c, c) of the cells of all groups, given the training data."""
         own = self.train_X.shape[:-2]
-        # The batches of the model are the last ones of what is asked; the questions to each are put side by side.
-        count, batches = shape[: len(shape) - len(own)].numel(), own.numel()
+        # To which batch of the model each question goes, and from where its answer comes back.
+        asked = torch.arange(own.numel(), device=self.train_X.device).view(own).expand(shape).flatten()
+        back = torch.argsort(torch.argsort(asked, stable=True))
         means, covariances = [], []
-        for batch in range(batches):
+        for batch in range(own.numel()):
             posterior, scaling, scalings = self._posterior_of(batch)
             cells = []
             for X, outputs in groups:
-                points = X.reshape(count, batches, *X.shape[-2:])[:, batch].double()
+                points = X.reshape(len(asked), *X.shape[-2:])[asked == batch].double()
                 cells.append(Cells(scalings[0].apply(points), self._other_points(outputs, scalings[1:])))
             mean, covariance = joint_moments(posterior, cells)
             means.append(scaling.undo(mean))
             covariances.append(covariance * scaling.scale**2)
-        mean, covariance = torch.stack(means, dim=1), torch.stack(covariances, dim=1)
-        return mean.reshape(*shape, *mean.shape[2:]), covariance.reshape(*shape, *covariance.shape[2:])
+        mean, covariance = torch.cat(means)[back], torch.cat(covariances)[back]
+        return mean.reshape(*shape, *mean.shape[1:]), covariance.reshape(*shape, *covariance.shape[1:])
 
     def _other_points(self, outputs: list[int], scalings: list[Scaling]) -> tuple[Tensor, ...]:
         """The points of the outputs along each further factor, (outputs, d_k)."""
@@ -312,6 +323,7 @@ class LatentKroneckerGP(Model, FantasizeMixin):
         variance = self._noise(like.detach().double()) if noise is None else noise.expand(like.shape)
         other = copy(self)  # with the same data and hyperparameters, but its own list of them
         other._modules = {**self._modules, "models": nn.ModuleList(list(self.models))}
+        other._buffers = dict(self._buffers)
         other._posteriors = dict(self._posteriors)
         other._added = [*self._added, (self.transform_inputs(X), outputs, like, variance)]
         return other
@@ -342,11 +354,10 @@ class LatentKroneckerGP(Model, FantasizeMixin):
         Y = values.new_zeros(len(total)).index_add(0, cell, weights * values) / total  # 0 / 0 is NaN: not observed
         grid = (len(X), len(T))
         made = {"train_X": X, "train_T": T, "train_Y": Y.view(grid)}
-        return made | (
-            {"train_counts": total.view(grid)}
-            if variances is None
-            else {"train_Yvar": torch.where(total > 0, 1 / total, torch.nan).view(grid)}
-        )
+        if variances is not None:
+            return made | {"train_Yvar": torch.where(total > 0, 1 / total, torch.nan).view(grid)}
+        scatter = values.new_zeros(len(total)).index_add(0, cell, (values - Y[cell]).square())
+        return made | {"train_counts": total.view(grid), "train_scatter": scatter.view(grid)}
 
 
 class SomeOutputs(Model, FantasizeMixin):

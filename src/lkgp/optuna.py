@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import warnings
+from datetime import datetime
 from typing import Any, Literal
 
 from optuna.distributions import BaseDistribution, CategoricalDistribution
@@ -10,7 +11,7 @@ from optuna.pruners import BasePruner
 from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
-from lkgp.curves.configurations import Parameter, Space
+from lkgp.curves.configurations import Parameter, Space, hashable
 from lkgp.curves.stopping import STARTUP, THRESHOLD, EarlyStopping, FinishedRun, Verdict
 from lkgp.curves.values import Direction, Transform
 from lkgp.errors import InputError
@@ -81,7 +82,8 @@ class LKGPPruner(BasePruner):
         if not self._is_due(trial):
             return None
         done = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED))
-        done = sorted((t for t in done if t.number != trial.number), key=lambda t: t.number)
+        # In the order in which they were done, which is the same for everyone: those of before are then a beginning of those of now.
+        done = sorted((t for t in done if t.number != trial.number), key=lambda t: (t.datetime_complete or datetime.max, t.number))
         ends = [t.last_step + 1 for t in done if t.state == TrialState.COMPLETE and t.last_step is not None]
         last_epoch = max(ends, default=1) if self.max_resource == "auto" else max([self.max_resource, *ends])
         direction: Direction = "minimize" if study.direction == StudyDirection.MINIMIZE else "maximize"
@@ -121,6 +123,6 @@ def finished_run(trial: FrozenTrial) -> FinishedRun:
 def parameter_of(name: str, distribution: BaseDistribution) -> Parameter:
     """A parameter as Optuna describes it."""
     if isinstance(distribution, CategoricalDistribution):
-        return Parameter(name, choices=tuple(distribution.choices))
+        return Parameter(name, choices=tuple(hashable(choice) for choice in distribution.choices))
     low, high, logarithmic = (getattr(distribution, word, value) for word, value in (("low", 0.0), ("high", 1.0), ("log", False)))
     return Parameter(name, float(low), float(high), bool(logarithmic))

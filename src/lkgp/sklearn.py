@@ -243,6 +243,8 @@ class LKGPTableRegressor(RegressorMixin, BaseEstimator):
     def _categories(self, X: Any) -> list[Any] | None:
         """The names in the second factor's column of a DataFrame, in order; None where it holds numbers."""
         if not hasattr(X, "columns"):
+            if isinstance(self.column, str):
+                self._position(X)  # refuses it
             return None
         column = X.iloc[:, self._position(X)]
         if column.dtype.kind in "fiub":
@@ -255,6 +257,8 @@ class LKGPTableRegressor(RegressorMixin, BaseEstimator):
         """X with the names of the second factor as whole numbers."""
         if self.categories_ is None:
             return X
+        if not hasattr(X, "columns"):
+            raise ValueError("the second factor was fitted by its names; give a DataFrame with them.")
         codes = {name: float(i) for i, name in enumerate(self.categories_)}
         position = self._position(X)
         column = X.iloc[:, position]

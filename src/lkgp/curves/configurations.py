@@ -119,7 +119,8 @@ def is_number(value: Any) -> bool:
 
 
 def missing(value: Any) -> bool:
-    return value is None or (isinstance(value, (float, np.floating)) and np.isnan(value))
+    # The last two are pandas's, which need not be there.
+    return value is None or (isinstance(value, (float, np.floating)) and np.isnan(value)) or type(value).__name__ in ("NAType", "NaTType")
 
 
 def as_configurations(given: Any) -> list[Configuration]:

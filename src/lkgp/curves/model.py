@@ -1,11 +1,12 @@
 """A model of learning curves: which runs will end well."""
 
 from collections.abc import Mapping, Sequence
+from numbers import Real
 from typing import Any
 
 import numpy as np
 
-from lkgp.curves.configurations import Space, as_configurations
+from lkgp.curves.configurations import Configuration, Space, as_configurations
 from lkgp.curves.forecast import Forecast, forecast_from
 from lkgp.curves.prior import Frame
 from lkgp.curves.values import Direction, Transform, ValueScale
@@ -16,6 +17,10 @@ from lkgp.gp import LKGP
 LEVEL = 0.9
 # Training of up to so many epochs has all of them in the model, seen or not.
 EVERY_EPOCH = 500
+
+
+# Epochs, ascending, and the values there.
+Curve = tuple[np.ndarray, np.ndarray]
 
 
 class CurveModel:
@@ -49,30 +54,27 @@ class CurveModel:
     def fit(self, configurations: Any, curves: Any) -> "CurveModel":
         """configurations: one a run: dictionaries, a DataFrame, or an array (runs, parameters)
         curves: an array or DataFrame (runs, epochs), or a list with a sequence of values from epoch 1 on, or a {epoch: value}, a run.
-            NaN and infinite values are epochs that failed; they are left out.
+            NaN and infinite values are epochs that failed; they are left out. Labels of pandas that are numbers are epochs, unless
+            they only count from 0 on.
         """
-        self.configurations_ = as_configurations(configurations)
-        self.curves_ = as_curves(curves)
-        if len(self.configurations_) != len(self.curves_):
-            raise InputError(f"there are {len(self.configurations_)} configurations but {len(self.curves_)} curves; give one a run.")
-        last = np.array([values[-1] for _, values in self.curves_ if len(values)])
+        runs, seen = as_configurations(configurations), as_curves(curves)
+        if len(runs) != len(seen):
+            raise InputError(f"there are {len(runs)} configurations but {len(seen)} curves; give one a run.")
+        last = np.array([values[-1] for _, values in seen if len(values)])
         if not len(last):
             raise InputError("no run has a finite value yet; there is nothing to learn from.")
-        every = np.concatenate([values for _, values in self.curves_])
-        longest = max(int(epochs[-1]) for epochs, _ in self.curves_ if len(epochs))
+        every = np.concatenate([values for _, values in seen])
+        longest = max(int(epochs[-1]) for epochs, _ in seen if len(epochs))
         if self.last_epoch is not None and longest > self.last_epoch:
             raise InputError(f"epoch {longest} was seen, but last_epoch is {self.last_epoch}.")
-        space = Space.of(self.configurations_, self.log)
-        self.frame_ = Frame(space, ValueScale.of(last, self.direction, self.transform, every), max(self.last_epoch or longest, 1))
-        # All epochs, so that later ones can be added; of very long training only those that were seen.
-        ahead = np.arange(1.0, self.frame_.last_epoch + 1) if self.frame_.last_epoch <= EVERY_EPOCH else [self.frame_.last_epoch]
-        self.epochs_ = np.unique(np.concatenate([epochs for epochs, _ in self.curves_] + [ahead]))
-        values = np.full((len(self.curves_), len(self.epochs_)), np.nan)
-        for row, (at, seen) in zip(values, self.curves_, strict=True):
-            row[np.searchsorted(self.epochs_, at)] = self.frame_.scale.apply(seen)
-        points = self.frame_.points(self.configurations_, np.arange(len(self.curves_)))
-        gp = LKGP(self.frame_.kernels(), noise=self.frame_.noise(), standardize=False, seed=self.seed, max_memory=self.max_memory)
-        self.gp_ = gp.fit([points, self.frame_.times(self.epochs_)], values)
+        scale = ValueScale.of(last, self.direction, self.transform, every)
+        frame = Frame(Space.of(runs, self.log), scale, max(self.last_epoch or longest, 1))
+        # All epochs, so that later ones can be added quickly; of very long training only those that were seen.
+        ahead = np.arange(1.0, frame.last_epoch + 1) if frame.last_epoch <= EVERY_EPOCH else [frame.last_epoch]
+        epochs = np.unique(np.concatenate([at for at, _ in seen] + [ahead]))
+        gp = LKGP(frame.kernels(), noise=frame.noise(), standardize=False, seed=self.seed, max_memory=self.max_memory)
+        self.gp_ = gp.fit(*table(frame, runs, seen, epochs))
+        self.configurations_, self.curves_, self.frame_, self.epochs_ = runs, seen, frame, epochs
         self.report_ = self.gp_.report_
         return self
 
@@ -84,19 +86,20 @@ class CurveModel:
         gp = self._fitted()
         self._check_run(run)
         epochs, seen = as_curve(values, run)
-        unknown = np.setdiff1d(epochs, self.epochs_)
-        if len(unknown):
-            raise InputError(f"epoch {int(unknown[0])} is not among those of the model, from {self.epochs_[0]:g} to {self.epochs_[-1]:g}.")
+        if len(epochs) and epochs[-1] > self.frame_.last_epoch:
+            raise InputError(f"epoch {int(epochs[-1])} is beyond the last, {self.frame_.last_epoch}; fit again with a larger last_epoch.")
         known = dict(zip(*self.curves_[run], strict=True))
         again = [epoch for epoch in epochs if epoch in known]
         if again:
             raise InputError(f"epoch {int(again[0])} of run {run} was seen before, as {known[again[0]]:g}; leave it out.")
-        new = np.full((len(self.curves_), len(self.epochs_)), np.nan)
-        new[run, np.searchsorted(self.epochs_, epochs)] = self.frame_.scale.apply(seen)
-        if np.isfinite(new).any():
-            self.gp_ = gp.update(new, refit=refit)
-        self.curves_[run] = as_curve(known | dict(zip(epochs, seen, strict=True)), run)
-        self.report_ = gp.report_
+        curves = [*self.curves_]
+        curves[run] = as_curve(known | dict(zip(epochs, seen, strict=True)), run)
+        everywhere = np.union1d(self.epochs_, epochs)
+        coords, cells = table(self.frame_, self.configurations_, curves, everywhere)
+        if len(everywhere) > len(self.epochs_):  # another grid
+            gp = gp.conditioned_on(cells, coords)
+        self.gp_ = gp.update(cells, refit=refit) if len(epochs) else gp
+        self.curves_, self.epochs_, self.report_ = curves, everywhere, self.gp_.report_
         return self
 
     def forecasts(self, *, threshold: float | None = None, level: float = LEVEL) -> list[Forecast]:
@@ -137,19 +140,28 @@ class CurveModel:
         return self.gp_
 
 
-def as_curves(given: Any) -> list[tuple[np.ndarray, np.ndarray]]:
+def table(frame: Frame, runs: list[Configuration], curves: Sequence[Curve], epochs: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
+    """Points (runs, columns + 1), times (epochs,), and values (runs, epochs) in units of the model, NaN where nothing was seen."""
+    values = np.full((len(curves), len(epochs)), np.nan)
+    for row, (at, seen) in zip(values, curves, strict=True):
+        row[np.searchsorted(epochs, at)] = frame.scale.apply(seen)
+    return [frame.points(runs, np.arange(len(curves))), frame.times(epochs)], values
+
+
+def as_curves(given: Any) -> list[Curve]:
     """Epochs and finite values of every run, each a pair of (epochs seen,)."""
     if hasattr(given, "columns") and hasattr(given, "to_numpy"):
-        given = given.to_numpy()
+        labels = list(given.columns)
+        given = [dict(zip(labels, row, strict=True)) for row in given.to_numpy()] if are_epochs(labels) else given.to_numpy()
     if isinstance(given, np.ndarray) and given.ndim != 2:
         raise InputError(f"an array of curves must be (runs, epochs), not of shape {given.shape}.")
     return [as_curve(curve, run) for run, curve in enumerate(given)]
 
 
-def as_curve(curve: Any, run: int) -> tuple[np.ndarray, np.ndarray]:
+def as_curve(curve: Any, run: int) -> Curve:
     """Epochs, ascending, and the finite values there; a sequence begins with epoch 1."""
-    # A Series of pandas has items, too: its index are the epochs.
-    named = isinstance(curve, Mapping) or (hasattr(curve, "items") and hasattr(curve, "index"))
+    series = hasattr(curve, "items") and hasattr(curve, "index")
+    named = isinstance(curve, Mapping) or (series and are_epochs(list(curve.index)))
     pairs = sorted(curve.items()) if named else list(enumerate(curve, start=1))
     try:
         epochs = np.array([epoch for epoch, _ in pairs], dtype=float)
@@ -160,3 +172,8 @@ def as_curve(curve: Any, run: int) -> tuple[np.ndarray, np.ndarray]:
         raise InputError(f"the epochs of run {run} must be whole numbers from 0 on.")
     finite = np.isfinite(values)
     return epochs[finite], values[finite]
+
+
+def are_epochs(labels: list[Any]) -> bool:
+    """Whether the labels of pandas are epochs: numbers that do not only count from 0 on."""
+    return all(isinstance(label, Real) for label in labels) and labels != list(range(len(labels)))

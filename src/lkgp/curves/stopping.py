@@ -5,7 +5,8 @@ known before it begins, as a mean m and a covariance C over its epochs; each val
 
     m' = m + C_t (C_tt + s^2 I)^-1 (z_t - m_t),      C' = C - C_t (C_tt + s^2 I)^-1 C_t^T,
 
-so that a verdict takes a millisecond. It depends on what was reported only, not on when it is asked for or by whom.
+so that a verdict takes a millisecond; the first one after another run has finished compares with all of them again, and takes some more.
+It depends on what was reported only, not on when it is asked for or by whom.
 """
 
 import hashlib
@@ -26,7 +27,7 @@ from lkgp.curves.model import LEVEL, as_curve
 from lkgp.curves.prior import Frame
 from lkgp.curves.values import Direction, Transform, ValueScale
 from lkgp.errors import InputError
-from lkgp.fit import BFGS, fit
+from lkgp.fit import BFGS, INTERRUPTED, fit
 from lkgp.methods import plan
 from lkgp.model import LatentKroneckerGP
 from lkgp.posterior import condition
@@ -233,6 +234,8 @@ class EarlyStopping:
             chosen = sorted(first, key=lambda run: (run.complete, run.number))[-LEARNED_RUNS:]
             model = LatentKroneckerGP(frame.kernels(), noise=frame.noise()).double()
             found = fit(model, from_array(*self._table(frame, chosen)), optimizer=BFGS(max_steps=LEARNING_STEPS))
+            if found.reason == INTERRUPTED:  # Ctrl-C is for the study, and what was half learned would differ from what others learn
+                raise KeyboardInterrupt
             keep(self._learned, key, (frame, found.model), KEPT_MODELS)
         return self._learned[key]
 
