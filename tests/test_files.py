@@ -170,3 +170,12 @@ def test_what_cannot_be_saved_is_said_and_nothing_is_lost(tmp_path, path):
     with pytest.raises(FileError, match="cannot be written"):
         LKGP().fit([X, T], Y, optimize=False).save(tmp_path / "no" / "such" / "folder.lkgp")
     assert [p.name for p in tmp_path.iterdir()] == ["model.lkgp"]
+
+
+def test_a_folder_is_not_replaced_by_a_model(tmp_path):
+    X, T, Y, _ = curves()
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "keep.txt").write_text("keep me")
+    with pytest.raises(FileError, match="models is a folder"):
+        LKGP().fit([X, T], Y, optimize=False).save(tmp_path / "models")
+    assert (tmp_path / "models" / "keep.txt").read_text() == "keep me"

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 from pathlib import Path
 
 import cftime
@@ -14,11 +15,14 @@ import netCDF4
 import numpy as np
 import pandas as pd
 import pytest
+import typer
 import xarray as xr
 from typer.testing import CliRunner
 
 from fields import small_field
+from lkgp import storage
 from lkgp.cli import app
+from lkgp.cli.common import Stopped, err, errors_for_people
 from lkgp.errors import FileError, InputError
 from lkgp.tables import Table
 from lkgp.whole import write_whole
@@ -318,3 +322,196 @@ def test_ctrl_c_stops_and_leaves_nothing(tmp_path):
     assert b"stopped; nothing was written" in error
     assert b"Traceback" not in error
     assert [p.name for p in Path(tmp_path).iterdir()] == ["in.nc"]
+
+
+# What a reviewer found
+
+
+def test_a_folder_is_never_replaced_by_a_file(small, tmp_path):
+    folder, store = tmp_path / "reports", tmp_path / "store.zarr"
+    folder.mkdir()
+    (folder / "keep.txt").write_text("keep me")
+    for option in ("--report", "--model"):
+        output = run("fill", small, tmp_path / "o.nc", option, folder, "--overwrite", code=2).output
+        assert "reports is a folder" in output.replace("\n", "")
+    xr.Dataset({"a": 1}).to_zarr(store, consolidated=False)
+    for path in (folder, store):
+        with pytest.raises(FileError, match="name a file"):
+            write_whole(path, lambda temporary: temporary.write_text("new"))
+    assert (folder / "keep.txt").read_text() == "keep me"
+    assert "a" in xr.open_zarr(store, consolidated=False)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["in.nc", "reports", "store.zarr"]
+
+
+def test_ctrl_c_between_two_stores_keeps_the_older_one(tmp_path, monkeypatch):
+    path = tmp_path / "out.zarr"
+    xr.Dataset({"a": 1}).to_zarr(path, consolidated=False)
+    move = os.replace
+
+    def stopped(source, target):
+        if Path(target) == path and Path(source).name == path.name:  # the new one is about to take its place
+            raise KeyboardInterrupt
+        move(source, target)
+
+    monkeypatch.setattr(os, "replace", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        write_whole(path, lambda temporary: xr.Dataset({"b": 1}).to_zarr(temporary, consolidated=False))
+    assert "a" in xr.open_zarr(path, consolidated=False)
+    assert [p.name for p in tmp_path.iterdir()] == ["out.zarr"]
+
+
+def test_tables_are_smoothed_where_they_have_values_too(stations):
+    wide = Table.of(stations.drop_duplicates(["station", "date"]).pivot(index="date", columns="station", values="temp").reset_index())
+    for table, name, column in ((Table.of(stations), "temp", "temp"), (wide, "value", "S0")):
+        dataset = table.to_dataset()
+        known = xr.zeros_like(dataset[name])
+        known[0, 0] = np.nan  # what the model left alone
+        result = xr.Dataset({name: known, f"{name}_std": known, f"{name}_filled": known})
+        smooth, plain = table.filled(result, smooth=True), table.filled(result)
+        assert (smooth[column].isin([0.0, table.frame[column].iloc[0]])).all()
+        assert (smooth[column] == 0.0).sum() > 20
+        seen = table.frame[column].dropna()
+        assert seen.isin(plain[column]).all()
+
+
+@pytest.mark.parametrize(
+    ("offsets", "expected"),
+    [
+        (("+01:00", "+01:00"), "2019-03-01 06:00:00+01:00"),
+        (("+01:00", "+02:00"), "2019-03-01 05:00:00+00:00"),  # summer time begins
+        (("", ""), "2019-03-01 06:00:00"),
+    ],
+)
+def test_dates_come_back_with_their_offset(offsets, expected):
+    days = [f"2019-03-01T06:00{offsets[0]}", f"2019-04-01T06:00{offsets[1]}"]
+    table = Table.of(pd.DataFrame({"date": days, "station": "a", "v": [1.5, 2.5]}))
+    dataset = table.to_dataset()
+    assert dataset.date.values[0] == np.datetime64("2019-03-01T05:00" if offsets[0] else "2019-03-01T06:00")
+    assert str(table.filled(dataset.assign(v_std=dataset.v, v_filled=dataset.v)).date[0]) == expected
+
+
+def test_the_models_of_several_variables_have_names_of_their_own(small, tmp_path):
+    two = xr.load_dataset(small)
+    two.assign(other=two.t2m + 1).to_netcdf(tmp_path / "two.nc")
+    (tmp_path / "m-other.lkgp").write_text("keep me")
+    arguments = ("fill", tmp_path / "two.nc", tmp_path / "o.nc", "--model", tmp_path / "m.lkgp")
+    assert "pass --overwrite" in run(*arguments, code=2).output
+    assert (tmp_path / "m-other.lkgp").read_text() == "keep me"
+    assert not (tmp_path / "o.nc").exists()
+    paths = [str(tmp_path / f"m-{name}.lkgp") for name in ("t2m", "other")]
+    found = json.loads(run(*arguments, "--overwrite", "--json", "--quiet").output)
+    assert found["models"] == paths
+    said = run(*arguments, "--overwrite").output.replace("\n", "")
+    assert f"kept the model of other in {paths[1]}" in said
+    assert not (tmp_path / "m.lkgp").exists()
+
+
+def test_ctrl_c_while_a_model_is_kept_tells_what_is_written(small, tmp_path, monkeypatch):
+    def stop(*_):
+        raise Stopped
+
+    monkeypatch.setattr("lkgp.xarray.FieldModel.save", stop)
+    output = run("fill", small, tmp_path / "o.nc", "--model", tmp_path / "m.lkgp", code=130).output
+    assert "o.nc is written, but not all" in output.replace("\n", "")
+
+
+def test_what_can_be_known_is_refused_before_the_fit(small, tmp_path, monkeypatch):
+    def no_fit(*_, **__):
+        raise AssertionError("a fit began")
+
+    monkeypatch.setattr("lkgp.gp.LKGP.fit", no_fit)
+    two = xr.load_dataset(small)
+    two.assign(empty=two.t2m * np.nan).to_netcdf(tmp_path / "two.nc")
+    two.t2m.isel(time=0, drop=True).to_netcdf(tmp_path / "map.nc")
+    for source, arguments, message in (
+        (small, ("--max-gap", "2weeks"), "length of time such as"),
+        (small, ("--max-gap", "6"), "length of time such as '6h'"),
+        (tmp_path / "map.nc", ("--max-gap", "6h"), "no dimension of time"),
+        (tmp_path / "two.nc", (), "empty is NaN everywhere"),
+    ):
+        output = run("fill", source, tmp_path / "o.nc", *arguments, code=2).output
+        assert message in output.replace("\n", " ")
+    for fill in (two.lkgp.fill, two.t2m.lkgp.fill):
+        with pytest.raises(InputError, match="length of time such as"):
+            fill(max_gap="6")
+
+
+def test_a_file_with_two_fill_values_is_written(small, tmp_path):
+    dataset = xr.load_dataset(small)
+    dataset["t2m"].encoding = {"_FillValue": np.float32(1e20), "missing_value": np.float32(-999.0)}
+    dataset["latitude"].encoding = {"_FillValue": 1e20, "missing_value": 1e20}
+    storage.write_dataset(dataset, tmp_path / "o.nc")
+    with netCDF4.Dataset(tmp_path / "o.nc") as file:
+        assert file["t2m"]._FillValue == np.float32(1e20)
+        assert "missing_value" not in file["t2m"].ncattrs()
+        assert file["latitude"].missing_value == 1e20
+
+
+def test_values_that_are_damaged_are_told_in_a_sentence(tmp_path):
+    values = np.random.default_rng(0).standard_normal((40, 20, 20))
+    coords = {"time": np.arange(40.0), "lat": np.linspace(40, 50, 20), "lon": np.linspace(0, 10, 20)}
+    path = tmp_path / "in.nc"
+    xr.Dataset({"v": (("time", "lat", "lon"), values)}, coords).to_netcdf(path, encoding={"v": {"zlib": True, "fletcher32": True}})
+    damaged = bytearray(path.read_bytes())
+    damaged[len(damaged) // 2] ^= 0xFF
+    path.write_bytes(bytes(damaged))
+    output = run("inspect", path, code=2).output
+    assert "holds values that cannot be read" in output.replace("\n", " ")
+
+
+def test_want_of_memory_and_of_files_is_told_in_a_sentence():
+    for error, message in (
+        (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate"), "too little memory"),
+        (OSError(5, "Input/output error"), "could not be read or written"),
+    ):
+        with err.capture() as said, pytest.raises(typer.Exit) as stopped, errors_for_people():
+            raise error
+        assert stopped.value.exit_code == 1
+        assert message in said.get()
+    with pytest.raises(RuntimeError, match="a mistake of ours"), errors_for_people():
+        raise RuntimeError("a mistake of ours")
+
+
+def test_zarr_keeps_packing_chunks_and_units_of_time(small, tmp_path):
+    packing = {"dtype": "int16", "scale_factor": 0.01, "add_offset": 280.0, "_FillValue": -32768, "chunks": (8, 2, 3)}
+    time_ = {"units": "hours since 2000-01-01", "dtype": "int32"}
+    xr.load_dataset(small).drop_encoding().to_zarr(tmp_path / "in.zarr", encoding={"t2m": packing, "time": time_}, consolidated=False)
+    run("fill", tmp_path / "in.zarr", tmp_path / "out.zarr", "--quiet")
+    run("fill", tmp_path / "in.zarr", tmp_path / "out.nc", "--quiet")
+    filled = xr.open_dataset(tmp_path / "out.zarr", engine="zarr", consolidated=False)
+    assert {key: filled.t2m.encoding[key] for key in packing} == {**packing, "dtype": np.dtype("int16")}
+    assert filled.time.encoding["units"] == time_["units"]
+    assert filled.t2m_std.encoding["chunks"] == (8, 2, 3)
+    xr.testing.assert_allclose(filled.t2m.load(), xr.load_dataset(tmp_path / "out.nc").t2m)
+
+
+def test_coordinates_and_bounds_gain_no_fill_value_and_companions_have_the_grid_mapping(small, tmp_path):
+    dataset = xr.load_dataset(small).assign(crs=0)
+    dataset["t2m"].attrs["grid_mapping"] = "crs"
+    dataset["latitude"].attrs["bounds"] = "lat_bnds"
+    dataset["lat_bnds"] = (("latitude", "nv"), np.stack([dataset.latitude - 1, dataset.latitude + 1], axis=1))
+    for name in ("latitude", "longitude", "lat_bnds"):
+        dataset[name].encoding = {"_FillValue": None}
+    dataset.to_netcdf(tmp_path / "in.nc")
+    run("fill", tmp_path / "in.nc", tmp_path / "o.nc", "--quiet")
+    with netCDF4.Dataset(tmp_path / "o.nc") as file:
+        for name in ("latitude", "longitude", "lat_bnds"):
+            assert "_FillValue" not in file[name].ncattrs(), name
+        for name in ("t2m", "t2m_std", "t2m_filled"):
+            assert file[name].grid_mapping == "crs"
+
+
+def test_stations_are_asked_by_names_that_look_like_numbers(tmp_path):
+    days = pd.date_range("2020-01-25", periods=12)
+    rows = [{"station": name, "date": day, "v": np.sin(i / 3)} for name in ("00433", "00500") for i, day in enumerate(days)]
+    pd.DataFrame(rows).drop(index=[5, 15]).to_csv(tmp_path / "in.csv", index=False)
+    run("fill", tmp_path / "in.csv", tmp_path / "out.csv", "--model", tmp_path / "m.lkgp", "--quiet")
+    run("predict", tmp_path / "m.lkgp", tmp_path / "p.nc", "--at", "station=00500", "--at", "date=2020-02-01")
+    assert xr.load_dataset(tmp_path / "p.nc").v.sizes == {"station": 1, "date": 1}
+
+
+def test_quiet_is_quiet(stations, tmp_path):
+    stations.to_csv(tmp_path / "in.csv", index=False)
+    assert run("fill", tmp_path / "in.csv", tmp_path / "out.csv", "--quiet").output == ""
+    with errors_for_people(quiet=True):
+        warnings.warn("nobody asked for this", stacklevel=1)

@@ -15,7 +15,9 @@ import lkgp.xarray
 from fields import small_field
 from lkgp import plots
 from lkgp.errors import InputError
-from lkgp.webpage import describe, write_page
+from lkgp.webpage import describe, places_of, write_page
+from lkgp.xarray.factors import choose_factors
+from lkgp.xarray.field import Layout
 from lkgp.xarray.points import unwrapped
 
 # Moves the slider, changes the layer, clicks a place, and writes into the page what came of it.
@@ -149,3 +151,57 @@ def test_pictures_take_and_return_axes(filled):
         plots.plot_series(dataset, "t2m", {"depth": 1})
     plt.close("all")
     assert figure is not None
+
+
+def test_a_series_without_places_has_a_page(tmp_path):
+    values = np.sin(np.arange(40) / 4)
+    values[5:9] = np.nan
+    series = xr.DataArray(values, dims="time", coords={"time": pd.date_range("2020", periods=40)}, name="v")
+    model = lkgp.xarray.fit(series)
+    filled = model.fill(series)
+    described = describe(model, filled, None)
+    assert [place["label"] for place in described["places"]] == ["v"]
+    assert len(described["times"]) == 40
+    path = tmp_path / "page.html"
+    write_page(path, [(model, filled, None)], title="a series")
+    seen, console = look_at(path, tmp_path)
+    assert seen["errors"] == console == []
+    assert seen["mapMoved"]
+
+
+@pytest.mark.parametrize("listed", [True, False], ids=["stations", "curvilinear"])
+def test_places_that_are_nowhere_are_not_drawn(listed, tmp_path):
+    rng = np.random.default_rng(0)
+    lon, lat = np.meshgrid(np.arange(3.0), np.arange(50.0, 52.0))
+    lat[0, 0] = lon[0, 0] = np.nan
+    values = np.sin(np.arange(12) / 3)[:, None, None] + 0.1 * rng.standard_normal((12, 2, 3))
+    values[3:5, 1, 1], values[:, 0, 0] = np.nan, np.nan
+    coords = {"lat": (("y", "x"), lat), "lon": (("y", "x"), lon), "time": pd.date_range("2020", periods=12)}
+    array = xr.DataArray(values, dims=("time", "y", "x"), coords=coords, name="v")
+    if listed:
+        array = array.stack(station=("y", "x"), create_index=False).assign_coords(station=list("abcdef"))
+    model = lkgp.xarray.fit(array)
+    filled = model.fill(array)
+    described = describe(model, filled, None)
+    assert len(described["places"]) == 5
+    assert described["places"][0]["label"].endswith("lat 50, lon 1)" if listed else "lat 50, lon 1")
+    assert described["firstPlace"] == 3
+    path = tmp_path / "page.html"
+    write_page(path, [(model, filled, None)], title="places")
+    seen, console = look_at(path, tmp_path)
+    assert seen["errors"] == console == []
+    wanted = filled.v.isel(station=2, time=10) if listed else filled.v.isel(y=0, x=2, time=10)
+    assert seen["value"] == pytest.approx(float(wanted), abs=1e-3)
+
+
+def test_maps_of_grids_in_radians_are_drawn_in_degrees(filled):
+    _, dataset, _ = filled
+    turned = dataset.assign_coords({name: np.deg2rad(dataset[name]) for name in ("latitude", "longitude")})
+    for name in ("latitude", "longitude"):
+        turned[name].attrs = {"standard_name": name, "units": "radians"}
+    layout = Layout.of(turned.t2m, choose_factors(turned.t2m)[0])
+    assert all(place["y"] > 45 for place in places_of(layout, layout.factors[0])["list"])
+    axes = plots.plot_map(turned, "t2m", {"time": "2019-03-01T06"})
+    assert axes.get_xlim()[1] > 1.5
+    assert axes.get_ylim()[0] > 45
+    plots.plt.close("all")

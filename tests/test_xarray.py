@@ -13,6 +13,7 @@ import lkgp
 import lkgp.xarray
 from fields import kilometres, oracle_of, small_field
 from lkgp.errors import FileError, InputError
+from lkgp.xarray.datasets import choose_variables
 from lkgp.xarray.factors import choose_factors
 from lkgp.xarray.kernels import default_kernels
 from lkgp.xarray.points import Ruler
@@ -465,7 +466,7 @@ def test_nothing_is_overwritten_or_misread(field, model):
         model.fill(field, max_gap=5)
     shuffled = field.isel(time=np.random.default_rng(0).permutation(40))
     again = model.fill(shuffled, max_gap="4h").sortby("time")
-    assert np.array_equal(again.t2m_filled, model.fill(field, max_gap="4h").t2m_filled)
+    xr.testing.assert_equal(again, model.fill(field, max_gap="4h"))
     packed = field.round(1)
     packed.encoding = {"dtype": np.dtype("int16"), "scale_factor": 0.1, "_FillValue": round(float(model.fill(field).t2m.max()) * 10)}
     assert "scale_factor" not in model.fill(packed).t2m.encoding
@@ -503,3 +504,93 @@ def test_lengths_of_time_and_places_off_the_map():
     filled = array.lkgp.fill()
     assert int(filled.v_filled.sum()) == 1
     assert bool(filled.v[:, :, 0, 0].isnull().all())
+
+
+# What a reviewer found
+
+
+def test_a_part_of_the_field_is_filled_in_any_order(field, model):
+    whole = model.fill(field)
+    xr.testing.assert_equal(model.fill(field.sortby("latitude")).sortby("latitude", ascending=False), whole)
+    part = {"time": slice(3), "longitude": [3, 1]}
+    xr.testing.assert_equal(model.fill(field.isel(part)), whole.isel(part))
+    everything = model.fill(field, never_observed=True)
+    assert np.allclose(model.fill(field.isel(part), never_observed=True).t2m, everything.t2m.isel(part), atol=1e-3)
+    bare = field.isel(time=slice(3)).drop_vars("time")
+    for other, message in (
+        (field.assign_coords(latitude=field.latitude + 1), "latitude has 53.0, which the model was not fitted to"),
+        (field.isel(time=0, drop=True), "has the dimensions latitude, longitude, but"),
+        (bare, "time is 3 long, but was 40 long in the fit"),
+    ):
+        with pytest.raises(InputError, match=message):
+            model.fill(other)
+    cells = field.stack(cell=("latitude", "longitude"), create_index=False).isel(cell=slice(6), time=slice(12))
+    of_cells = cells.lkgp.fit()
+    part = of_cells.fill(cells.transpose("cell", "time").isel(time=[5, 2]))
+    xr.testing.assert_equal(part, of_cells.fill(cells).isel(time=[5, 2]).transpose("cell", "time"))
+    with pytest.raises(InputError, match="latitude is not what it was in the fit"):
+        of_cells.fill(cells.isel(cell=slice(None, None, -1)))
+
+
+def test_only_what_varies_in_time_is_filled_unless_it_is_named(field):
+    sea = field.isel(time=slice(0, 10), latitude=[0, 1], longitude=[0, 1, 2])
+    depth = sea.isel(time=0, drop=True).drop_vars("height")
+    dataset = xr.Dataset({"sst": sea, "depth": depth, "edges": sea.expand_dims(nv=2)})
+    dataset["latitude"].attrs["bounds"] = "edges"
+    assert choose_variables(dataset, None) == ["sst"]
+    assert choose_variables(dataset, ["depth"]) == ["depth"]
+    assert choose_variables(dataset[["depth"]].where(dataset.latitude > 51.5), None) == ["depth"]
+    with pytest.raises(InputError, match="no variable has gaps"):
+        choose_variables(dataset.fillna({"sst": 280.0}), None)
+
+
+def test_radians_are_degrees(field):
+    """Cells of ICON have their places in radians."""
+    cells = field.stack(cell=("latitude", "longitude")).reset_index("cell").drop_vars("height").isel(cell=slice(6), time=slice(12))
+    turned = cells.assign_coords({name: np.deg2rad(cells[name]) for name in ("latitude", "longitude")})
+    for name in ("latitude", "longitude"):
+        turned[name].attrs = {"standard_name": name, "units": "radian"}
+    degrees, radians = cells.lkgp.fit(), turned.lkgp.fit()
+    assert np.allclose(radians.layout.points()[0], degrees.layout.points()[0], atol=1e-9)
+    asked = [model.predict({"latitude": [lat], "longitude": [0.0]}).t2m for model, lat in ((degrees, 50.5), (radians, np.deg2rad(50.5)))]
+    assert np.allclose(*asked, atol=1e-3)
+    pole = np.float32([np.pi / 2])
+    assert Ruler.of(radians.layout.factors[0], {"latitude": turned.latitude[:1].copy(data=pole), "longitude": turned.longitude[:1]})
+
+
+def test_a_row_at_the_pole_is_no_edge():
+    """All of its places are one point, and its values are still those of places of their own."""
+    rng = np.random.default_rng(0)
+    lat, lon, t = np.array([90.0, 85.0, 80.0]), np.arange(0.0, 91.0, 5.0), np.arange(15)
+    truth = np.cos(np.deg2rad(lat))[:, None] * np.cos(np.deg2rad(lon)) * 5 + np.sin(t / 3)[:, None, None]
+    values = truth + 0.05 * rng.standard_normal(truth.shape)
+    values[rng.random(values.shape) < 0.3] = np.nan
+    coords = {"time": pd.date_range("2020", periods=15), "lat": lat, "lon": lon}
+    filled = xr.DataArray(values.astype(np.float32), dims=("time", "lat", "lon"), coords=coords, name="v").lkgp.fill()
+    assert np.abs(filled.v - truth).max() < 0.3
+    assert float(filled.v_std.isel(lat=0).max()) < 0.15
+
+
+def test_places_that_are_one_are_named():
+    coords = {"lat": ("station", [50.0, 51.0, 51.0]), "lon": ("station", [0.0, 1.0, 361.0]), "time": pd.date_range("2020", periods=4)}
+    array = xr.DataArray(np.arange(12.0).reshape(3, 4), dims=("station", "time"), coords=coords, name="v")
+    with pytest.raises(InputError, match="station B and station C are at the same place; merge"):
+        array.assign_coords(station=list("ABC")).lkgp.inspect()
+    with pytest.raises(InputError, match=r"lat 51.0, lon 1.0 and lat 51.0, lon 361.0 are at the same place"):
+        array.lkgp.inspect()
+    apart = array.assign_coords(elevation=("station", [0.0, 5.0, 90.0], {"standard_name": "height", "units": "m", "axis": "Z"}))
+    assert apart.lkgp.inspect().observed == 12
+
+
+def test_a_dimension_along_which_places_do_not_vary_is_no_part_of_space(field):
+    deep = field.expand_dims(depth=[0.0, 10.0])
+    with pytest.raises(InputError, match="'depth' must be a factor of its own"):
+        choose_factors(deep, space=("latitude", "longitude", "depth"))
+
+
+def test_the_callers_chunks_stay_chunks(field):
+    small = field.isel(time=slice(0, 12), latitude=[0, 1], longitude=[0, 1])
+    chunked = small.chunk({"time": 5})
+    filled = chunked.lkgp.fill()
+    assert chunked.chunks is not None
+    assert filled.t2m.chunks is None

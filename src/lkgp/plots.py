@@ -12,7 +12,7 @@ from matplotlib.ticker import MaxNLocator
 from lkgp.curves.forecast import Forecast
 from lkgp.errors import InputError
 from lkgp.xarray.factors import Meanings
-from lkgp.xarray.points import unwrapped
+from lkgp.xarray.points import in_degrees, in_radians, unwrapped
 from lkgp.xarray.validation import Validation
 
 Where = Mapping[str, Any]
@@ -30,9 +30,13 @@ def plot_map(filled: xr.Dataset, name: str, at: Where | None = None, *, what: st
     picture = chosen(layers[what], at)
     if picture.ndim != 2:
         raise InputError(f"a map has two dimensions, but {', '.join(map(str, picture.dims))} are left; choose one of each of the others.")
-    east = Meanings.of(picture).longitude
+    meanings = Meanings.of(picture)
+    north, east = meanings.latitude, meanings.longitude
+    if north in picture.dims:
+        picture = picture.assign_coords({north: in_degrees(picture[north])})
     if east in picture.dims:  # from west to east, wherever the numbers jump
-        picture = picture.assign_coords({east: (east, unwrapped(picture[east].values.astype(float)), picture[east].attrs)}).sortby(east)
+        degrees = in_degrees(picture[east])
+        picture = picture.assign_coords({east: (east, unwrapped(degrees.values.astype(float)), degrees.attrs)}).sortby(east)
     ax = ax if ax is not None else new_axes((6.4, 4.8))
     picture.plot(ax=ax, **{"cmap": "OrRd" if what == "std" else "viridis", **words})
     return ax
@@ -78,7 +82,8 @@ def chosen(array: xr.DataArray, at: Where | None) -> xr.DataArray:
             continue
         away = np.abs(x - np.asarray(value, x.dtype))
         if name == Meanings.of(array).longitude:
-            away = np.minimum(np.mod(x - value, 360.0), np.mod(value - x, 360.0))
+            turn = 2 * np.pi if in_radians(array[name]) else 360.0
+            away = np.minimum(np.mod(x - value, turn), np.mod(value - x, turn))
         array = array.isel({name: int(np.argmin(away))})
     return array
 

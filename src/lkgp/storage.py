@@ -4,20 +4,29 @@ import csv
 import os
 import tempfile
 import warnings
-from collections.abc import Sequence
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import pandas as pd
 import xarray as xr
 
 from lkgp.errors import FileError
-from lkgp.whole import first_line, write_whole
+from lkgp.whole import check_not_a_folder, first_line, write_whole
 
 NETCDF, ZARR, CSV, PARQUET = "netCDF", "Zarr", "CSV", "Parquet"
 ENDINGS = {
     ".nc": NETCDF, ".nc4": NETCDF, ".cdf": NETCDF, ".netcdf": NETCDF, ".h5": NETCDF, ".zarr": ZARR,
     ".csv": CSV, ".tsv": CSV, ".txt": CSV, ".parquet": PARQUET, ".pq": PARQUET,
 }  # fmt: skip
+
+# Encodings that tell where a variable came from, and those that a kind of file does not know; codecs of Zarr depend on its version.
+ORIGIN = ("source", "original_shape", "preferred_chunks", "compressor", "compressors", "filters", "serializer")
+UNKNOWN = {
+    NETCDF: ("chunks", "shards"),
+    ZARR: ("chunksizes", "contiguous", "zlib", "complevel", "shuffle", "fletcher32", "szip", "zstd", "bzip2", "blosc", "endian"),
+}
 
 # What a table writes where it has no value; in a column of names it may be a name.
 MISSING = ["", "NA", "N/A", "n/a", "NaN", "nan", "null", "NULL", "None", "<NA>", "#N/A", "-"]
@@ -50,6 +59,15 @@ def read_dataset(path: Path) -> xr.Dataset:
         raise FileError(f"{path} is not a {kind} file that can be read ({first_line(error)}).") from None
 
 
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Values of a file that was opened are read; one sentence where they are damaged."""
+    try:
+        yield
+    except (OSError, RuntimeError, zlib.error) as error:
+        raise FileError(f"{path} holds values that cannot be read ({first_line(error)}); the file may be damaged.") from None
+
+
 def read_table(path: Path, names: Sequence[str] = ()) -> pd.DataFrame:
     """A CSV or Parquet file; columns of these names, in any case, are text as it stands, so that 00433 and NA stay what they are."""
     if not path.exists():
@@ -68,22 +86,31 @@ def read_table(path: Path, names: Sequence[str] = ()) -> pd.DataFrame:
 
 def write_dataset(dataset: xr.Dataset, path: Path) -> None:
     """Write a netCDF or Zarr file."""
-    if format_of(path) == ZARR:
-        # Encodings of netCDF mean nothing to Zarr.
-        write_whole(path, lambda temporary: dataset.drop_encoding().to_zarr(temporary, mode="w", consolidated=False))
+    kind = format_of(path)
+    known = known_encoding(dataset, kind)
+    if kind == ZARR:
+        write_whole(path, lambda temporary: known.to_zarr(temporary, mode="w", consolidated=False))
     else:
-        write_whole(path, lambda temporary: known_encoding(dataset).to_netcdf(temporary))
+        write_whole(path, known.to_netcdf)
 
 
-def known_encoding(dataset: xr.Dataset) -> xr.Dataset:
-    """The dataset without encodings that only tell where it came from."""
+def known_encoding(dataset: xr.Dataset, kind: str) -> xr.Dataset:
+    """The dataset without encodings that only tell where it came from, or that this kind of file does not know."""
     result = dataset.copy()
-    for variable in result.variables.values():
-        for key in ("source", "original_shape", "preferred_chunks", "chunks", "compressors", "filters", "shards", "serializer"):
-            variable.encoding.pop(key, None)
-        sizes = variable.encoding.get("chunksizes")
+    bounds = {variable.attrs.get("bounds") for variable in dataset.variables.values()}
+    for name, variable in result.variables.items():
+        encoding = {key: value for key, value in variable.encoding.items() if key not in ORIGIN + UNKNOWN[kind]}
+        sizes = encoding.get("chunksizes")
         if sizes is not None and (len(sizes) != variable.ndim or any(size > n for size, n in zip(sizes, variable.shape, strict=True))):
-            variable.encoding.pop("chunksizes")
+            del encoding["chunksizes"]
+        if kind == ZARR and variable.dtype.kind not in "fiubMm":
+            encoding.pop("dtype", None)  # text is stored in another way
+        fill, missing = encoding.get("_FillValue"), encoding.get("missing_value")
+        if fill is not None and missing is not None and not xr.DataArray(fill).equals(xr.DataArray(missing)):
+            del encoding["missing_value"]  # both were read as missing, but xarray writes only one
+        if variable.dtype.kind == "f" and (name in dataset.coords or name in bounds):
+            encoding.setdefault("_FillValue", None)  # else xarray gives it one
+        variable.encoding = encoding
     return result
 
 
@@ -98,6 +125,7 @@ def write_table(frame: pd.DataFrame, path: Path) -> None:
 
 def check_output(path: Path, overwrite: bool) -> None:
     """Refuse, before any work is done, a path that cannot or must not be written."""
+    check_not_a_folder(path)
     if path.exists() and not overwrite:
         raise FileError(f"{path} is there already; pass --overwrite to replace it.")
     if not path.parent.is_dir():

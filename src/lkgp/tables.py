@@ -4,8 +4,10 @@ A long table has a row a measurement: a station, a date, a value, and perhaps wh
 column a station.
 """
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import tzinfo
 
 import numpy as np
 import pandas as pd
@@ -35,6 +37,7 @@ class Table:
     places: columns with latitude, longitude and height, by these words
     values: columns to fill
     date_format: of the dates in the file, where they are not as ISO 8601 writes them
+    zone: the offset from UTC, or the time zone, that the dates in the file have; None where they have none
     """
 
     frame: pd.DataFrame
@@ -43,6 +46,7 @@ class Table:
     places: dict[str, str]
     values: list[str]
     date_format: str | None = None
+    zone: tzinfo | None = None
 
     @property
     def is_long(self) -> bool:
@@ -71,7 +75,7 @@ class Table:
         time = time or named(columns, TIME_NAMES)
         if time is None:
             raise InputError(f"no column looks like time among {', '.join(columns)}; name it with --time.")
-        times, date_format = as_times(frame[time], time, date_format)
+        times, date_format, zone = as_times(frame[time], time, date_format)
         frame = frame.assign(**{time: times})
         places = {word: found for word, names in PLACE_NAMES.items() if (found := named(columns, names)) is not None and found != time}
         station = station or named(columns, STATION_NAMES)
@@ -94,7 +98,7 @@ class Table:
                 raise InputError(f"there is a column {taken[0]!r} already, perhaps because {column} was filled before; drop it first.")
         if station is not None:
             frame = frame.assign(**{station: frame[station].astype(str)})
-        return cls(frame, time, station, places if station is not None else {}, chosen, date_format)
+        return cls(frame, time, station, places if station is not None else {}, chosen, date_format, zone)
 
     def to_dataset(self) -> xr.Dataset:
         """The values over stations and times; repeated rows are averaged."""
@@ -125,21 +129,25 @@ class Table:
             where[column] = (self.station, known.to_numpy(float), PLACE_ATTRS[word])
         return dataset.assign_coords(where)
 
-    def filled(self, result: xr.Dataset) -> pd.DataFrame:
+    def filled(self, result: xr.Dataset, smooth: bool = False) -> pd.DataFrame:
         """The table with all its rows, and rows for the cells it lacked; dates are written as they were.
 
         result: NAME, NAME_std and NAME_filled for every value, over the same stations and times as `to_dataset`
+        smooth: whether values that were given, too, are replaced by those of the result
         """
-        frame = self._filled(result)
+        frame = self._filled(result, smooth)
+        if self.zone is not None:
+            frame[self.time] = frame[self.time].dt.tz_localize("UTC").dt.tz_convert(self.zone)
         return frame if self.date_format is None else frame.assign(**{self.time: frame[self.time].dt.strftime(self.date_format)})
 
-    def _filled(self, result: xr.Dataset) -> pd.DataFrame:
+    def _filled(self, result: xr.Dataset, smooth: bool) -> pd.DataFrame:
         if not self.is_long:
             frame = self.frame.copy()
             times = xr.DataArray(frame[self.time].to_numpy(), dims="row")
             for column in self.values:
                 at = result.sel(column=column).sel({self.time: times})
-                frame[column] = frame[column].astype(float).where(frame[column].notna(), at["value"].to_numpy())
+                found = pd.Series(at["value"].to_numpy(), index=frame.index)
+                frame[column] = joined(frame[column].astype(float), found, smooth)
                 frame[f"{column}_std"], frame[f"{column}_filled"] = at["value_std"].to_numpy(), at["value_filled"].to_numpy()
             return frame
         keys = [self.station, self.time]
@@ -147,7 +155,7 @@ class Table:
         ours = [f"{name}{ending}" for name in self.values for ending in ("", "_std", "_filled")]
         merged = self.frame.merge(cells[[*keys, *ours]], on=keys, how="outer", suffixes=("", " filled"))
         for name in self.values:
-            merged[name] = merged[name].where(merged[name].notna(), merged.pop(f"{name} filled"))
+            merged[name] = joined(merged[name], merged.pop(f"{name} filled"), smooth)
         # Rows that are new have the place of their station.
         for column in self.places.values():
             merged[column] = merged[column].fillna(merged.groupby(self.station)[column].transform("first"))
@@ -160,27 +168,45 @@ class Table:
         )
 
 
+def joined(given: pd.Series, found: pd.Series, smooth: bool) -> pd.Series:
+    """What was given, and what was found where nothing was; with smooth, what was found wherever there is something."""
+    return found.fillna(given) if smooth else given.fillna(found)
+
+
 def named(columns: Sequence[str], names: Sequence[str]) -> str | None:
     """The first column that has one of the names."""
     lower = {column.lower(): column for column in reversed(columns)}
     return next((lower[name] for name in names if name in lower), None)
 
 
-def as_times(column: pd.Series, name: str, date_format: str | None) -> tuple[pd.Series, str | None]:
-    """Times, and the format of their dates if that is not ISO 8601. Dates are UTC; numbers stay numbers, unless they look like 20190301."""
+def as_times(column: pd.Series, name: str, date_format: str | None) -> tuple[pd.Series, str | None, tzinfo | None]:
+    """Times, the format of their dates if that is not ISO 8601, and their time zone.
+
+    Dates are in UTC, without a zone; numbers stay numbers, unless they look like 20190301.
+    """
     if column.isna().any():
         raise InputError(f"the column {name} is empty in row {int(np.flatnonzero(column.isna())[0]) + 1}; every row needs its time.")
     if date_format is None and pd.api.types.is_integer_dtype(column) and column.between(18000101, 22001231).all():
         date_format = "%Y%m%d"
     if date_format is None and pd.api.types.is_numeric_dtype(column):
-        return column, None
-    if pd.api.types.is_datetime64_any_dtype(column):
-        found = column.dt.tz_convert("UTC") if column.dt.tz is not None else column
-    else:
+        return column, None, None
+    found = column
+    if not pd.api.types.is_datetime64_any_dtype(column):
         try:
-            found = pd.to_datetime(column.astype(str), format=date_format or "ISO8601", utc=date_format is None)
+            found = as_dates(column.astype(str), date_format or "ISO8601")
         except (ValueError, TypeError):
             iso = "as ISO 8601 writes them (2019-03-01T06:00); name the form of these with --date-format"
             wanted = f"of the form {date_format}" if date_format else iso
             raise InputError(f"the column {name} holds {column.iloc[0]!r}, but dates are needed {wanted}.") from None
-    return found.dt.tz_localize(None) if found.dt.tz is not None else found, date_format
+    zone = found.dt.tz
+    return found if zone is None else found.dt.tz_convert("UTC").dt.tz_localize(None), date_format, zone
+
+
+def as_dates(texts: pd.Series, form: str) -> pd.Series:
+    """Dates from text, with its offset from UTC if that is always the same, and in UTC if it is not, as with summer time."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", FutureWarning)  # which is what older versions of pandas do about several offsets
+        try:
+            return pd.to_datetime(texts, format=form)
+        except (ValueError, FutureWarning):
+            return pd.to_datetime(texts, format=form, utc=True)

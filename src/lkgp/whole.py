@@ -8,25 +8,37 @@ from pathlib import Path
 
 from lkgp.errors import FileError
 
+# A Zarr store has one of these files at its root, by its version.
+STORE_FILES = ("zarr.json", ".zgroup", ".zmetadata", ".zattrs")
+
+
+def check_not_a_folder(path: Path) -> None:
+    """Refuse to replace a folder, unless it is a Zarr store."""
+    if path.is_dir() and not any((path / name).exists() for name in STORE_FILES):
+        raise FileError(f"{path} is a folder, and not a Zarr store that could be replaced; name a file.")
+
 
 def write_whole(path: Path, write: Callable[[Path], object]) -> None:
     """Let `write` write to a temporary place beside `path`, and move the result there once it is complete."""
+    check_not_a_folder(path)
     try:
         # A folder, so that the file inside can have its own ending, which tells writers the format.
         folder = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
     except OSError as error:
         raise FileError(f"{path} cannot be written: {error.strerror}.") from None
+    temporary, before = folder / path.name, folder / "before"
     try:
-        temporary = folder / path.name
         write(temporary)
         if path.is_dir():  # a Zarr store; a folder cannot be replaced in one step
-            os.replace(path, folder / "before")
+            if not temporary.is_dir():
+                raise IsADirectoryError("a Zarr store is there, and only another one may replace it; name a file")
+            os.replace(path, before)
         os.replace(temporary, path)
     except (OSError, RuntimeError, TypeError, ValueError) as error:
-        if (folder / "before").exists() and not path.exists():
-            os.replace(folder / "before", path)
         raise FileError(f"{path} could not be written, and nothing was left behind: {first_line(error)}.") from None
     finally:
+        if before.exists() and not path.exists():  # however this ended, Ctrl-C included
+            os.replace(before, path)
         shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -13,6 +13,7 @@ except ModuleNotFoundError as missing:
     sys.exit(f"the command line needs {missing.name}; install it with: pip install 'lkgp[cli]'")
 
 from lkgp.errors import ConvergenceError, FileError, InputError
+from lkgp.whole import first_line
 
 # What was asked cannot be done; what was begun could not be finished; the user stopped it.
 BAD_INPUT, FAILED, STOPPED = 2, 1, 130
@@ -47,15 +48,15 @@ def stopped_by_ctrl_c() -> Iterator[None]:
 
 
 @contextmanager
-def errors_for_people(extra: str = "files", stopped: str = "stopped; nothing was written.") -> Iterator[None]:
+def errors_for_people(extra: str = "files", stopped: str = "stopped; nothing was written.", quiet: bool = False) -> Iterator[None]:
     """One sentence and an exit code instead of a traceback; warnings, too, are one line.
 
-    extra: what to install where a package is missing; stopped: what is true after Ctrl-C
+    extra: what to install where a package is missing; stopped: what is true after Ctrl-C; quiet: whether to leave warnings out
     """
     with warnings.catch_warnings(), stopped_by_ctrl_c():
         warnings.showwarning = lambda message, *_, **__: remark(f"warning: {message}")
         warnings.simplefilter("default", UserWarning)
-        for category in (DeprecationWarning, FutureWarning):
+        for category in (Warning,) if quiet else (DeprecationWarning, FutureWarning):
             warnings.simplefilter("ignore", category)
         try:
             yield
@@ -65,7 +66,13 @@ def errors_for_people(extra: str = "files", stopped: str = "stopped; nothing was
         except ConvergenceError as error:
             remark(str(error))
             raise typer.Exit(FAILED) from None
-        except MemoryError:
+        except OSError as error:
+            remark(f"a file could not be read or written: {first_line(error)}.")
+            raise typer.Exit(FAILED) from None
+        except (MemoryError, RuntimeError) as error:
+            # torch has no error of its own for want of memory.
+            if not isinstance(error, MemoryError) and "can't allocate memory" not in str(error):
+                raise
             remark("there is too little memory; give --max-memory, or fill a part of the data at a time.")
             raise typer.Exit(FAILED) from None
         except ModuleNotFoundError as missing:

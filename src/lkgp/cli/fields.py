@@ -42,7 +42,9 @@ def fill_gaps(
     validate: Annotated[bool, typer.Option("--validate", help="Withhold some values, predict them, and tell how well.")] = False,
     calibrate: Annotated[bool, typer.Option("--calibrate", help="Make the error bars as wide as withheld values ask for.")] = False,
     report: Annotated[Path | None, typer.Option(help="Where to write a page to look at.")] = None,
-    model: Annotated[Path | None, typer.Option(help="Where to keep the model, for predict, sample and validate.")] = None,
+    model: Annotated[
+        Path | None, typer.Option(help="Where to keep the model, for predict, sample and validate; of several, one file a variable.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Of everything random.")] = 0,
     max_memory: MaxMemory = None,
     overwrite: Overwrite = False,
@@ -50,19 +52,25 @@ def fill_gaps(
     as_json: AsJson = False,
 ) -> None:
     """Fill the gaps of a file, with an error bar for every cell."""
-    with errors_for_people():
+    with errors_for_people(quiet=quiet):
         from lkgp import storage  # noqa: PLC0415  (needs packages of its own)
         from lkgp.xarray import fit  # noqa: PLC0415
-        from lkgp.xarray.datasets import put  # noqa: PLC0415
+        from lkgp.xarray.datasets import check, put  # noqa: PLC0415
 
         began = time.perf_counter()
         if storage.is_table(source) != storage.is_table(output):
             raise InputError(f"{source.name} and {output.name} must both be tables, or neither.")
-        for path in (output, report, model):
+        for path in (output, report):
             if path is not None:
                 storage.check_output(path, overwrite)
-        opened = Source.open(source, variable, time_, station, date_format)
-        words = {**factor_words(space, opened.time, factor), "seed": seed, "max_memory": bytes_of(max_memory)}
+        opened = Source.open(source, variable, time_, station, date_format, quiet)
+        models = model_paths(model, opened.variables)
+        for path in models:
+            storage.check_output(path, overwrite)
+        about_factors = factor_words(space, opened.time, factor)
+        for name in opened.variables:
+            check(opened.dataset[name], **about_factors, max_gap=max_gap)
+        words = {**about_factors, "seed": seed, "max_memory": bytes_of(max_memory)}
         pages: list[tuple[Any, Any]] = []
         checks: list[Any] = []
         result = opened.dataset
@@ -85,11 +93,10 @@ def fill_gaps(
             if not quiet and not as_json:
                 tell(str(fitted.gp.report_))
         # What took the longest is written before anything else is done with it.
-        opened.write(result, output)
-        if model is not None:
-            for fitted, _ in pages:
-                fitted.save(model if len(pages) == 1 else model.with_stem(f"{model.stem}-{fitted.name}"))
-    with errors_for_people(stopped=f"stopped; {output} is written, but not all that was asked beside it."):
+        opened.write(result, output, smooth)
+    with errors_for_people(stopped=f"stopped; {output} is written, but not all that was asked beside it.", quiet=quiet):
+        for (fitted, _), path in zip(pages, models, strict=False):
+            fitted.save(path)
         with remarks_of_the_engine(quiet):
             if validate or report is not None:
                 checks = [checked or fitted.validate(seed=seed) for (fitted, _), checked in zip(pages, checks, strict=True)]
@@ -103,8 +110,10 @@ def fill_gaps(
             write_page(report, [(*page, checked) for page, checked in zip(pages, checks, strict=True)], title=source.name)
         took = {"seconds": time.perf_counter() - began, "peak_memory": peak_memory()}
         if as_json:
-            tell(json.dumps({"output": str(output), "variables": found, **took}))
+            tell(json.dumps({"output": str(output), "models": [str(path) for path in models], "variables": found, **took}))
         elif not quiet:
+            for name, path in zip(opened.variables, models, strict=False):
+                tell(f"kept the model of {name} in {path}")
             counts = ", ".join(f"{entry['filled']} cells of {entry['name']}" for entry in found)
             tell(f"filled {counts}; wrote {output} after {took['seconds']:.0f} s with at most {took['peak_memory'] / 1e9:.1f} GB of memory")
 
@@ -142,7 +151,7 @@ def predict_field(
     overwrite: Overwrite = False,
 ) -> None:
     """Predict at other places and times with a model that was kept."""
-    answer(model, output, overwrite, lambda fitted: fitted.predict(places(at, like), observation_noise=not field_only))
+    answer(model, output, overwrite, lambda fitted: fitted.predict(places(fitted, at, like), observation_noise=not field_only))
 
 
 def sample_field(
@@ -155,7 +164,7 @@ def sample_field(
     overwrite: Overwrite = False,
 ) -> None:
     """Draw whole fields that agree with the data, at the model's own grid or elsewhere."""
-    answer(model, output, overwrite, lambda fitted: fitted.sample(samples, places(at, like), seed=seed).to_dataset())
+    answer(model, output, overwrite, lambda fitted: fitted.sample(samples, places(fitted, at, like), seed=seed).to_dataset())
 
 
 def answer(model: Path, output: Path, overwrite: bool, ask: Callable[[Any], Any]) -> None:
@@ -192,7 +201,15 @@ class Source:
         self.dataset, self.variables, self.time, self.table = dataset, variables, time, table
 
     @classmethod
-    def open(cls, path: Path, variables: list[str] | None, time: str | None, station: str | None, date_format: str | None) -> "Source":
+    def open(
+        cls,
+        path: Path,
+        variables: list[str] | None,
+        time: str | None,
+        station: str | None,
+        date_format: str | None,
+        quiet: bool = False,
+    ) -> "Source":
         from lkgp import storage  # noqa: PLC0415  (needs packages of its own)
         from lkgp.tables import STATION_NAMES, Table  # noqa: PLC0415
         from lkgp.xarray.datasets import choose_variables  # noqa: PLC0415
@@ -200,7 +217,7 @@ class Source:
         if storage.is_table(path):
             names = (*STATION_NAMES, *([station.lower()] if station is not None else []))
             table = Table.of(storage.read_table(path, names), time, station, variables or (), date_format)
-            if table.repeated:
+            if table.repeated and not quiet:
                 remark(
                     f"{table.repeated} rows repeat a station and time; they are averaged for the model, and kept as they are in the table."
                 )
@@ -209,15 +226,26 @@ class Source:
         if station is not None:
             raise InputError("--station is for tables; a netCDF file has a dimension for its stations.")
         dataset = storage.read_dataset(path)
-        return cls(dataset, choose_variables(dataset, variables), time)
+        with storage.reading(path):
+            chosen = choose_variables(dataset, variables)
+            for name in chosen:
+                dataset[name].load()
+        return cls(dataset, chosen, time)
 
-    def write(self, result: Any, path: Path) -> None:
+    def write(self, result: Any, path: Path, smooth: bool) -> None:
         from lkgp import storage  # noqa: PLC0415  (needs packages of its own)
 
         if self.table is None:
             storage.write_dataset(result, path)
         else:
-            storage.write_table(self.table.filled(result), path)
+            storage.write_table(self.table.filled(result, smooth), path)
+
+
+def model_paths(path: Path | None, variables: list[str]) -> list[Path]:
+    """Where the model of each variable is kept; none where no path was given."""
+    if path is None:
+        return []
+    return [path] if len(variables) == 1 else [path.with_stem(f"{path.stem}-{name}") for name in variables]
 
 
 def summary(fitted: Any, filled: Any, checked: Any) -> dict[str, Any]:
@@ -239,20 +267,24 @@ def names(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(","))
 
 
-def places(at: list[str] | None, like: Path | None) -> Any:
-    """The coordinates that were asked for: a dictionary, a dataset, or None for the model's own."""
+def places(fitted: Any, at: list[str] | None, like: Path | None) -> Any:
+    """The coordinates that a model is asked for: a dictionary, a dataset, or None for its own."""
     if like is not None:
         if at:
             raise InputError("give either --at or --like, not both.")
         from lkgp import storage  # noqa: PLC0415  (needs packages of its own)
 
-        return storage.read_dataset(like)
+        with storage.reading(like):
+            return storage.read_dataset(like).coords.to_dataset().load()
     found: dict[str, Any] = {}
     for text in at or ():
         name, equals, values = text.partition("=")
         if not equals:
             raise InputError(f"--at {text!r} must be NAME=VALUE,VALUE,...")
-        found[name.strip()] = [number(part) for part in values.split(",")]
+        coord = fitted.layout.field.coords.get(name.strip())
+        # Names and dates stay text: the station 00433 is not the number 433.
+        as_number = coord is not None and coord.dtype.kind in "fium"
+        found[name.strip()] = [number(part) if as_number else part for part in names(values)]
     return found or None
 
 
@@ -260,7 +292,7 @@ def number(text: str) -> float | str:
     try:
         return float(text)
     except ValueError:
-        return text.strip()
+        return text
 
 
 @contextmanager

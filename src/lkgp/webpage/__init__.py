@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import xarray as xr
 
 from lkgp.whole import write_whole
@@ -41,15 +42,18 @@ def describe(model: FieldModel, filled: xr.Dataset, validation: Validation | Non
     """What the page needs to know about a variable."""
     layout, name = model.layout, model.name
     on_map, others = place_factor(layout)
-    dims = [*others, *on_map.dims, *([layout.time] if layout.time is not None else [])]
+    map_dims = on_map.dims if on_map is not None else ()
+    dims = [*others, *map_dims, *([layout.time] if layout.time is not None else [])]
     thinned = thin_times(filled, layout)
-    shape = [int(np.prod([filled.sizes[dim] for dim in some])) for some in (others, on_map.dims)]
-    cells, std, flag = (thinned[key].transpose(*dims).values.reshape(*shape, -1) for key in (name, f"{name}_std", f"{name}_filled"))
-    value_range, error_range = spread(cells), [0.0, float(np.nanmax(std)) or 1.0]
+    shape = [int(np.prod([filled.sizes[dim] for dim in some])) for some in (others, map_dims)]
     places = places_of(layout, on_map)
+    cells, std, flag = (
+        thinned[key].transpose(*dims).values.reshape(*shape, -1)[:, places["drawn"]] for key in (name, f"{name}_std", f"{name}_filled")
+    )
+    value_range, error_range = spread(cells), [0.0, float(np.nanmax(std)) or 1.0]
     full = np.isfinite(cells[0]).sum(axis=1) - 0.5 * flag[0].sum(axis=1)
     attrs = filled[name].attrs
-    count, missing = int(filled[f"{name}_filled"].sum()), int(np.isnan(cells).sum())
+    count, missing = int(filled[f"{name}_filled"].sum()), int(filled[name].isnull().sum())
     units = f" in {attrs['units']}" if "units" in attrs else ""
     lead = f"{attrs.get('long_name', name)}{units}: {count} of {filled[name].size} cells were filled"
     left = f", {missing} were left missing" if missing else ""
@@ -69,7 +73,7 @@ def describe(model: FieldModel, filled: xr.Dataset, validation: Validation | Non
         "cellSize": places["size"],
         "dots": places["dots"],
         "axes": places["axes"],
-        "onEarth": on_map.kind == "sphere" and places["axes"] is not None,
+        "onEarth": on_map is not None and on_map.kind == "sphere" and places["axes"] is not None,
         "slices": slices_of(filled, others),
         "firstPlace": int(np.argmax(np.where(flag[0].any(axis=1), full, full - 1e9))),
         "range": value_range,
@@ -84,23 +88,27 @@ def describe(model: FieldModel, filled: xr.Dataset, validation: Validation | Non
 
 
 def place_factor(layout: Layout) -> tuple[Any, list[str]]:
-    """The factor that is drawn as a map, and the dimensions of which one slice is shown at a time."""
-    candidates = [factor for factor in layout.factors if factor.kind != "time"] or layout.factors
-    chosen = max(candidates, key=lambda factor: (factor.kind in ("sphere", "plane"), len(factor.dims)))
+    """The factor that is drawn as a map, None where there is only time, and the dimensions of which one slice is shown at a time."""
+    candidates = [factor for factor in layout.factors if layout.time not in factor.dims]
+    chosen = max(candidates, key=lambda factor: (factor.kind in ("sphere", "plane"), len(factor.dims)), default=None)
     return chosen, [dim for factor in candidates if factor is not chosen for dim in factor.dims]
 
 
 def places_of(layout: Layout, factor: Any) -> dict[str, Any]:
-    """Where every place is drawn, and what it is called."""
+    """Where every place is drawn, what it is called, and which places are drawn: those that are somewhere."""
     field = layout.field
+    if factor is None:  # a series is at one place, wherever that is
+        return {"drawn": [0], "list": [{"x": 0.0, "y": 0.0, "label": str(field.name)}], "size": [1.0, 1.0], "axes": None, "dots": False}
     sizes = {dim: field.sizes[dim] for dim in factor.dims}
     index = np.indices(list(sizes.values())).reshape(len(sizes), -1)
     columns = flat(factor, field.coords)
+    drawn = np.flatnonzero(~np.any([pd.isna(column) for column in columns[:2]], axis=0))
+    index, columns = index[:, drawn], [column[drawn] for column in columns]
     labels = [
-        ", ".join(f"{name} {shown(values[i])}" for name, values in zip(factor.coords, columns, strict=True)) for i in range(index.shape[1])
+        ", ".join(f"{name} {shown(values[i])}" for name, values in zip(factor.coords, columns, strict=True)) for i in range(len(drawn))
     ]
     if len(factor.dims) == 1 and factor.kind == "sphere" and factor.dims[0] in field.coords:
-        names = field[factor.dims[0]].values
+        names = field[factor.dims[0]].values[drawn]
         labels = [f"{shown(name)} ({label})" for name, label in zip(names, labels, strict=True)]
     size, axes, dots = [1.0, 1.0], None, False
     if factor.kind == "sphere":
@@ -118,6 +126,7 @@ def places_of(layout: Layout, factor: Any) -> dict[str, Any]:
     else:
         x, y = np.arange(index.shape[1], dtype=float), np.zeros(index.shape[1])
     return {
+        "drawn": drawn,
         "list": [{"x": float(a), "y": float(b), "label": text} for a, b, text in zip(x, y, labels, strict=True)],
         "size": size,
         "axes": axes,

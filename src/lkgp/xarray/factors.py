@@ -165,6 +165,9 @@ def describe(field: xr.DataArray, dims: tuple[str, ...], meanings: Meanings) -> 
 
     lat, lon, height = meanings.latitude, meanings.longitude, meanings.height
     if lat is not None and lon is not None and inside(lat) and inside(lon):
+        alone = [dim for dim in dims if dim not in {*field[lat].dims, *field[lon].dims}]
+        if alone:
+            raise InputError(f"{alone[0]!r} must be a factor of its own; {lat} and {lon} do not vary along it.")
         # The height of stations; levels are a dimension of their own.
         extra = (height,) if height is not None and inside(height) and height not in field.dims else ()
         return Factor(dims, "sphere", (lat, lon, *extra))

@@ -6,15 +6,19 @@ from typing import Any, Protocol
 
 import numpy as np
 import pandas as pd
+import torch
 import xarray as xr
 
 from lkgp.errors import InputError
 from lkgp.gp import LKGP
+from lkgp.grid import first_repeat
 from lkgp.xarray.factors import Factor
-from lkgp.xarray.points import NUMBERS, STANDARD, Ruler, sizes_of
+from lkgp.xarray.points import NUMBERS, STANDARD, Ruler, flat, sizes_of
 
 # What a fill value that nobody decoded looks like: it repeats, and lies so many times as far out as the rest of the data spread.
 FAR_OUT = 2.0
+# Points that agree to so many decimals, in units of their spread, are one: 0 and 360 degrees east are.
+SAME_DECIMALS = 12
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +52,24 @@ class Layout:
                     f"{factor.name} has {first} more than once; drop or average the repeats, as with groupby('{factor.name}').mean()."
                 )
         rulers = tuple(Ruler.of(factor, field.coords, keep) for factor, keep in zip(factors, kept, strict=True))
-        return cls(field, rulers, tuple(kept))
+        layout = cls(field, rulers, tuple(kept))
+        layout.check_apart()
+        return layout
+
+    def check_apart(self) -> None:
+        """Refuse two points of a factor at the same place, which the model could not tell apart; times are checked by their labels."""
+        for factor, points, kept in zip(self.factors, self.points(), self.kept, strict=True):
+            pair = first_repeat(torch.from_numpy(points.round(SAME_DECIMALS)))
+            if pair is not None and factor.kind != "time":
+                first, second = (self.called(factor, int(np.flatnonzero(kept)[i])) for i in pair)
+                raise InputError(f"{first} and {second} are at the same place; merge them, or move or drop one.")
+
+    def called(self, factor: Factor, position: int) -> str:
+        """What a point of a factor is called: its label, or where it is."""
+        if len(factor.dims) == 1 and factor.dims[0] in self.field.coords:
+            return f"{factor.name} {self.field[factor.name].values[position]}"
+        columns = zip(factor.coords, flat(factor, self.field.coords), strict=True)
+        return ", ".join(f"{name} {column[position]}" for name, column in columns)
 
     @property
     def factors(self) -> list[Factor]:
@@ -142,10 +163,11 @@ class Layout:
         if array.ndim > 1 and not isinstance(values, xr.DataArray):
             raise InputError(f"the coordinate {name} has {array.ndim} dimensions; give a list, or a DataArray that names them.")
         if array.ndim == 0 or not isinstance(values, xr.DataArray):
-            array = xr.DataArray(np.atleast_1d(array.values), dims=self.field[name].dims[:1])
+            array = xr.DataArray(np.atleast_1d(array.values), dims=self.field[name].dims[:1], attrs=array.attrs)
         if ruler.calendar not in ("", NUMBERS) and array.size and isinstance(array.values.flat[0], str):
             array = array.copy(data=as_dates(array.values.ravel(), ruler.calendar, name).reshape(array.shape))
-        return array
+        # Numbers without a unit are in that of the field.
+        return array.assign_attrs({**self.field[name].attrs, **array.attrs})
 
 
 class FittedField(Protocol):
@@ -181,20 +203,27 @@ def as_dates(texts: np.ndarray, calendar: str, name: str) -> np.ndarray:
         raise InputError(f"{name}: {error}; give dates such as 2019-03-01 or 2019-03-01T06.") from None
 
 
+def in_memory(field: xr.DataArray) -> xr.DataArray:
+    """A field with its values in memory; that of the caller stays as it is, on disk or in chunks."""
+    if not isinstance(field, xr.DataArray):
+        raise InputError(f"this takes a DataArray, not {type(field).__name__}; choose a variable of a Dataset by its name.")
+    return field.compute()
+
+
 def read_values(field: xr.DataArray) -> xr.DataArray:
-    """The field with its values in memory as floating point numbers, checked."""
+    """A field in memory with its values as floating point numbers, checked."""
     name = field.name if field.name is not None else "the field"
     if field.dtype.kind not in "fiub":
         raise InputError(f"{name} holds {field.dtype}, not numbers; choose another variable.")
-    loaded = field.load() if field.dtype.kind == "f" else field.astype(float).load()
-    values = loaded.values
+    numbers = field if field.dtype.kind == "f" else field.astype(float)
+    values = numbers.values
     if np.isinf(values).any():
         where = np.argwhere(np.isinf(values))[0]
         place = ", ".join(f"{dim}={field[dim].values[i] if dim in field.coords else i}" for dim, i in zip(field.dims, where, strict=True))
         raise InputError(f"{name} is infinite at {place}; make it NaN if it is missing, or mend it.")
     if np.isnan(values).all():
         raise InputError(f"nothing is observed: {name} is NaN everywhere.")
-    return loaded
+    return numbers
 
 
 def fill_value_in(values: np.ndarray) -> float | None:

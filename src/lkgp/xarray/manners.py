@@ -19,9 +19,7 @@ def error_attrs(attrs: dict[Any, Any], name: str) -> dict[str, Any]:
     found: dict[str, Any] = {"long_name": f"standard error of {attrs.get('long_name', name)}"}
     if "standard_name" in attrs:
         found["standard_name"] = f"{attrs['standard_name']} standard_error"
-    if "units" in attrs:
-        found["units"] = attrs["units"]
-    return found
+    return found | {key: attrs[key] for key in ("units", "grid_mapping") if key in attrs}
 
 
 def flag_attrs(attrs: dict[Any, Any], name: str) -> dict[str, Any]:
@@ -33,6 +31,8 @@ def flag_attrs(attrs: dict[Any, Any], name: str) -> dict[str, Any]:
     }
     if "standard_name" in attrs:
         found["standard_name"] = f"{attrs['standard_name']} status_flag"
+    if "grid_mapping" in attrs:
+        found["grid_mapping"] = attrs["grid_mapping"]
     return found
 
 
@@ -83,21 +83,39 @@ def gap_lengths(missing: xr.DataArray, dim: str) -> xr.DataArray:
     return missing.copy(data=np.moveaxis(np.abs(lengths), -1, axis))
 
 
-def short_gaps(missing: xr.DataArray, dim: str | None, longest: Any) -> xr.DataArray:
-    """Which missing cells are in gaps no longer than `longest` along the dimension of time."""
-    if dim is None:
-        raise InputError("max_gap is a length of time, and the field has no dimension of time.")
-    lengths = gap_lengths(missing, dim)
+def longest_gap(longest: Any, times: xr.DataArray | None) -> Any:
+    """`max_gap` as a number where times are numbers, else as a Timedelta; times: None where the field has none."""
+    if times is None:
+        raise InputError("max_gap is a length of time, and the field has no dimension of time; leave it out, or name time.")
     try:
-        if lengths.dtype.kind in "fiu":  # times that are numbers
-            return missing & (lengths <= float(longest))
-        if isinstance(longest, (int, float)):
-            raise TypeError
-        limit = pd.Timedelta(longest)
+        if times.dtype.kind in "fiu":
+            return float(longest)
+        if is_bare_number(longest):  # pandas would take it for nanoseconds
+            raise ValueError
+        return pd.Timedelta(longest)
     except (ValueError, TypeError):
         raise InputError(
             f"max_gap is {longest!r}; give a length of time such as '6h' or '3D', or a number where times are numbers."
         ) from None
+
+
+def is_bare_number(value: Any) -> bool:
+    """Whether a value is a number, or text that is one, without any unit."""
+    if isinstance(value, np.timedelta64):
+        return False
+    try:
+        float(value)
+    except (ValueError, TypeError):
+        return False
+    return True
+
+
+def short_gaps(missing: xr.DataArray, dim: str | None, longest: Any) -> xr.DataArray:
+    """Which missing cells are in gaps no longer than `longest` along the dimension of time."""
+    limit = longest_gap(longest, missing[dim] if dim is not None else None)
+    lengths = gap_lengths(missing, str(dim))
+    if lengths.dtype.kind in "fiu":
+        return missing & (lengths <= limit)
     if lengths.dtype.kind == "m":
         return missing & (lengths <= limit.to_timedelta64())
     return missing & xr.apply_ufunc(np.vectorize(lambda length: length <= limit.to_pytimedelta(), otypes=[bool]), lengths)

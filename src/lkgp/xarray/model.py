@@ -19,8 +19,9 @@ from lkgp.fit import BFGS
 from lkgp.gp import LKGP
 from lkgp.model import learned_noise
 from lkgp.saving import describe
+from lkgp.storage import NETCDF, known_encoding
 from lkgp.xarray.factors import Dims, Factor, choose_factors
-from lkgp.xarray.field import Layout, fill_value_in, read_values
+from lkgp.xarray.field import Layout, fill_value_in, in_memory, read_values
 from lkgp.xarray.filling import fill_with
 from lkgp.xarray.kernels import default_kernels
 from lkgp.xarray.manners import error_attrs
@@ -95,7 +96,7 @@ class FieldModel:
     ) -> xr.Dataset:
         """The field with its gaps filled: NAME, NAME_std and NAME_filled, and the coordinates of the field.
 
-        field: the one that was fitted, for its attributes and encoding; what the model knows of it by default
+        field: the one that was fitted, or a part of it, for its attributes and encoding; what the model knows of it by default
         smooth: whether observed values, too, are replaced, by the field behind them; NAME_std is then without the noise of a measurement
         never_observed: whether to fill places at which nothing was ever observed
         max_gap: fill only gaps no longer than this in time, such as "6h"; counted as in xarray's interpolate_na
@@ -125,7 +126,7 @@ class FieldModel:
         labels = self.layout.field.to_dataset(name="labels").drop_vars("labels")
         attrs = {"name": self.name, "dims": list(map(str, self.layout.field.dims)), "attrs": plain(self.layout.field.attrs)}
         header["field"] = {**attrs, "rulers": [asdict(ruler) for ruler in self.layout.rulers], "notes": self.notes}
-        tensors["field.labels"] = torch.frombuffer(bytearray(labels.to_netcdf()), dtype=torch.uint8)
+        tensors["field.labels"] = torch.frombuffer(bytearray(known_encoding(labels, NETCDF).to_netcdf()), dtype=torch.uint8)
         tensors |= {f"field.kept.{k}": torch.from_numpy(kept) for k, kept in enumerate(self.layout.kept)}
         files.write(path, header, tensors)
 
@@ -207,8 +208,7 @@ class Prepared(NamedTuple):
 def prepare(
     field: xr.DataArray, space: Dims | None, time: str | None, factors: Sequence[Dims] | None, kernels: Sequence[Kernel] | None
 ) -> Prepared:
-    if not isinstance(field, xr.DataArray):
-        raise InputError(f"this takes a DataArray, not {type(field).__name__}; choose a variable of a Dataset by its name.")
+    field = in_memory(field)
     found, notes = choose_factors(field, space=space, time=time, factors=factors)
     field = read_values(field)
     suspect = fill_value_in(field.values)

@@ -16,6 +16,9 @@ from lkgp.errors import InputError
 from lkgp.xarray.factors import Factor, is_time
 
 EARTH_KM = 6371.0
+# What CF calls radians, and how far, in degrees, places at a pole are moved from it: about 10 cm, so that they stay places of their own.
+RADIANS = ("rad", "radian", "radians")
+OFF_THE_POLE = 1e-6
 # The calendar of datetime64, as CF calls it, and that of times which are plain numbers.
 STANDARD, NUMBERS = "proleptic_gregorian", "numbers"
 MICROSECONDS_A_DAY = 86_400e6
@@ -127,9 +130,23 @@ def sizes_of(factor: Factor, coords: Mapping[Any, xr.DataArray]) -> dict[str, in
 
 
 def flat(factor: Factor, coords: Mapping[Any, xr.DataArray]) -> list[np.ndarray]:
-    """The coordinates of a factor over the product of the dimensions they span, in C order, each (n,)."""
+    """The coordinates of a factor over the product of the dimensions they span, in C order, each (n,); those on the earth in degrees."""
     sizes = sizes_of(factor, coords)
-    return [coords[name].variable.set_dims(sizes).transpose(*sizes).values.ravel() for name in factor.coords]
+    on_earth = factor.kind in ("sphere", "longitude")
+    own = [in_degrees(coords[name]) if on_earth else coords[name] for name in factor.coords]
+    return [coord.variable.set_dims(sizes).transpose(*sizes).values.ravel() for coord in own]
+
+
+def in_radians(coord: xr.DataArray) -> bool:
+    """Whether the units of a coordinate are radians, as those of ICON are."""
+    return str(coord.attrs.get("units", "")).strip().lower() in RADIANS
+
+
+def in_degrees(coord: xr.DataArray) -> xr.DataArray:
+    """A coordinate as it is, or in degrees where it is in radians."""
+    if not in_radians(coord):
+        return coord
+    return xr.DataArray(np.rad2deg(coord.values), dims=coord.dims, attrs={**coord.attrs, "units": "degrees"})
 
 
 def finite(array: np.ndarray, name: str) -> np.ndarray:
@@ -146,11 +163,11 @@ def finite(array: np.ndarray, name: str) -> np.ndarray:
 
 def on_sphere(latitude: np.ndarray, longitude: np.ndarray) -> list[np.ndarray]:
     """Points in space, in kilometres from the centre of the earth, three columns (n,)."""
-    if (np.abs(latitude) > 90.0 + 1e-6).any():
+    if (np.abs(latitude) > 90.0 + 1e-5).any():
         raise InputError(
             f"a latitude of {latitude[np.abs(latitude) > 90.0][0]:g} degrees is not on the earth; give degrees from -90 to 90."
         )
-    lat, lon = np.deg2rad(latitude), np.deg2rad(longitude)
+    lat, lon = np.deg2rad(np.clip(latitude, OFF_THE_POLE - 90.0, 90.0 - OFF_THE_POLE)), np.deg2rad(longitude)
     return [EARTH_KM * np.cos(lat) * np.cos(lon), EARTH_KM * np.cos(lat) * np.sin(lon), EARTH_KM * np.sin(lat)]
 
 
