@@ -28,8 +28,6 @@ PAPER_STEPS = {"SARCOS": 50}
 PATH_POINTS = 3
 # Where a single step takes many minutes, solves are cut at these numbers of iterations to learn what one takes.
 CUTS = (20, 50)
-# Right-hand sides that stand for the 64 of the samples where all of them would take hours.
-SOLVED_COLUMNS = 8
 # BoTorch's search is stopped after this, and scored where it is then.
 BOTORCH_SECONDS = 600.0
 
@@ -83,7 +81,9 @@ def run_paper(case: Problem, recipe_class: Any = PaperRecipe) -> Result:
         loss, seconds = recipe.step()
         losses.append(loss)
         fit_seconds += seconds
-    sample_seconds = recipe.solve(SAMPLES)
+    began = time.perf_counter()
+    recipe.sample(SAMPLES)
+    sample_seconds = time.perf_counter() - began
     model = recipe.model
     quality = exact_scores(case, list(model.kernels), model.mean_module.constant.item(), model.likelihood.noise.item())
     seconds = {"fit": fit_seconds, "samples": sample_seconds}
@@ -100,26 +100,23 @@ def run_paper_path(case: Problem, optimum: dict[str, list[float]], recipe_class:
     """The cost of the paper's recipe where all of it would take hours, from single steps along its path.
 
     Adam with rate 0.1 moves every raw parameter by about 0.1 a step; the path is the straight one to `optimum`, and stays there. The
-    cost of the steps between those that are measured is interpolated. The samples are measured at the optimum.
+    cost of the steps between those that are measured is interpolated. Samples are not counted.
     """
     places, measured = places_of(case), []
     for place in places:
         recipe = recipe_class(case.coords, case.seen, case.make_kernels())
         recipe.move_towards(optimum, 0.1 * place)
         measured.append(recipe.step()[1])
-    recipe.move_towards(optimum, math.inf)
-    sample_seconds = recipe.solve(SOLVED_COLUMNS) * SAMPLES / SOLVED_COLUMNS
-    how = f"from steps {', '.join(map(str, places))} of {steps_of(case)} and {SOLVED_COLUMNS} of {SAMPLES} samples"
-    return along_path(case, measured, sample_seconds, how)
+    return along_path(case, measured, f"from steps {', '.join(map(str, places))} of {steps_of(case)}")
 
 
-def along_path(case: Problem, measured: list[float], sample_seconds: float, how: str) -> Result:
-    """The whole cost of a long fit from that of its steps at `places_of(case)`; the steps between are interpolated."""
+def along_path(case: Problem, measured: list[float], how: str) -> Result:
+    """The cost of a long fit from that of its steps at `places_of(case)`; the steps between are interpolated."""
     places = places_of(case)
     fit_seconds = float(np.interp(np.arange(steps_of(case)), places, measured).sum())
     return {
-        "seconds": {"fit": fit_seconds, "samples": sample_seconds},
-        "total": fit_seconds + sample_seconds,
+        "seconds": {"fit": fit_seconds},
+        "total": fit_seconds,
         "steps": dict(zip(map(str, places), measured, strict=True)),
         "how": how,
     }
@@ -144,19 +141,11 @@ def run_paper_iterations(case: Problem, optimum: dict[str, list[float]], recipe_
         recipe = PaperRecipe(case.coords, case.seen, case.make_kernels())
         recipe.move_towards(optimum, 0.1 * place)
         counts.append(recipe.iterations_of_step())
-    recipe.move_towards(optimum, math.inf)
-    sample_count = recipe.iterations_of_solve()
     recipe = recipe_class(case.coords, case.seen, case.make_kernels())
     recipe.move_towards(optimum, math.inf)
     each, rest = line(lambda cut: recipe.step(max_iterations=cut)[1])
-    recipe.move_towards(optimum, math.inf)
-    each_sample, rest_sample = line(lambda cut: recipe.solve(SOLVED_COLUMNS, max_iterations=cut))
-    sample_seconds = rest_sample + each_sample * sample_count * SAMPLES / SOLVED_COLUMNS
-    how = (
-        f"{', '.join(map(str, counts))} iterations in steps {', '.join(map(str, places))} of {steps_of(case)} and {sample_count} for the "
-        f"samples, at {each:.3g} s each in a step and {each_sample:.3g} s for {SOLVED_COLUMNS} of {SAMPLES} samples"
-    )
-    return along_path(case, [rest + each * count for count in counts], sample_seconds, how)
+    how = f"{', '.join(map(str, counts))} iterations in steps {', '.join(map(str, places))} of {steps_of(case)}, at {each:.3g} s each"
+    return along_path(case, [rest + each * count for count in counts], how)
 
 
 def places_of(case: Problem) -> list[int]:

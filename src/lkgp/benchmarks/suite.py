@@ -16,6 +16,7 @@ from lkgp.benchmarks.contestants import Result, contestant
 from lkgp.errors import InputError
 from lkgp.experiments import problems
 from lkgp.experiments.machine import hardware, peak_memory, run_module, versions
+from lkgp.whole import write_whole
 
 # A run that takes longer than this is given up, and said to be.
 LONGEST_SECONDS = 3600.0
@@ -119,8 +120,11 @@ def run(
 
     def keep(case: str, name: str, result: Result) -> None:
         entry = {"case": case, "contestant": name, "date": kept["date"], **result}
+        before = [r for r in kept["runs"] if (r["case"], r["contestant"]) == (case, name) and "failed" not in r]
+        if "failed" in result and before:  # what was measured before is not lost
+            return
         kept["runs"] = [r for r in kept["runs"] if (r["case"], r["contestant"]) != (case, name)] + [entry]
-        output.write_text(json.dumps(kept, indent=1) + "\n")
+        write_whole(output, lambda part: part.write_text(json.dumps(kept, indent=1) + "\n"))
 
     def optimum_of(case: str) -> dict[str, list[float]] | None:
         """Where the search of lkgp has ended: the place to which the paths of long fits lead."""

@@ -68,6 +68,7 @@ def run_experiment(
     dataset: Annotated[list[str] | None, typer.Option(help="Only this data; may be repeated.")] = None,
     missing: Annotated[list[float] | None, typer.Option(help="Only this share of missing cells; may be repeated.")] = None,
     seeds: Annotated[int | None, typer.Option(help="How many seeds; those of the preset by default.")] = None,
+    timeout: Annotated[float, typer.Option(help="Hours that one run may take.", min=0.0)] = 2.0,
     results: Annotated[Path, typer.Option(help="The folder of the results, to which new ones are added.")] = Path("results"),
     page: Annotated[Path, typer.Option(help="The page that `report` writes, with its figures beside it.")] = Path("experiments.md"),
 ) -> None:
@@ -86,6 +87,6 @@ def run_experiment(
             synthetic.measure(results / "synthetic.jsonl", tell)
             return
         chosen = plans.plan(name, preset, methods=method or [], datasets=dataset or [], ratios=missing or [], seeds=seeds)
-        runs.run_all(chosen, results / f"{name}.jsonl", tell)
+        runs.run_all(chosen, results / f"{name}.jsonl", tell, 3600 * timeout)
         if name == "sarcos":
             synthetic.measure_break_even(results / "break_even.jsonl", tell)

@@ -79,7 +79,7 @@ def lcbench(name: str) -> tuple[np.ndarray, np.ndarray]:
     """
     if name not in LCBENCH_SETS:
         raise InputError(f"LCBench has no set {name!r}; it has {', '.join(LCBENCH_SETS)}.")
-    if (path := local("lcbench", f"{name}.npz")) is not None:
+    if (path := local("lcbench", f"{name}.npz") or local(f"{name}.npz")) is not None:
         return read_curves(path)
     for whole in ("data_2k_lw.json", "data_2k_lw.zip"):
         for parts in ((whole,), ("lcbench", whole)):
@@ -137,7 +137,7 @@ def era5() -> Any:
     if (path := local("era5_t2m_uk_2019-03.nc")) is not None:
         return netcdf(path, "t2m")
     url, name = WEATHER
-    path = fetch(url, None, name)
+    path = local(name) or fetch(url, None, name)
     try:
         import xarray  # noqa: PLC0415
 

@@ -75,7 +75,8 @@ def continued_curves(truth: np.ndarray, shown: dict[str, dict[str, Any]], path: 
     truth: (curves, epochs); shown: of each method, mean, low and high, each (curves, epochs), and cuts (curves,)
     """
     count = len(truth)
-    figure, axes = plt.subplots(count, len(shown), figsize=(2.6 * len(shown), 2.1 * count), layout="constrained", sharex=True, sharey="row")
+    size = (2.6 * len(shown), 2.1 * count)
+    figure, axes = plt.subplots(count, len(shown), figsize=size, layout="constrained", sharex=True, sharey="row", squeeze=False)
     for column, (method, found) in enumerate(shown.items()):
         for row in range(count):
             axis = axes[row, column]

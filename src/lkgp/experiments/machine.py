@@ -25,7 +25,7 @@ def run_module(module: str, arguments: list[str], given: str, timeout: float) ->
     try:
         done = subprocess.run(command, input=given, capture_output=True, text=True, timeout=timeout, check=False)
     except subprocess.TimeoutExpired:
-        return {"failed": f"not done after {timeout:.0f} s"}
+        return {"failed": f"not done after {timeout:.0f} s", "limit": timeout}
     if done.returncode < 0:
         return {"failed": f"killed by {signal.Signals(-done.returncode).name}; perhaps there was too little memory"}
     if done.returncode:

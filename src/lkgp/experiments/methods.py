@@ -48,6 +48,11 @@ class Latent:
     solver: Any = "auto"
     optimizer: Any = "auto"
 
+    def __str__(self) -> str:
+        whole = "lkgp, with its own kernels, inputs and units" if self.own else "lkgp, with the paper's kernels"
+        rough = f", until a step gains less than {self.optimizer.improvement:g} an observation" if isinstance(self.optimizer, BFGS) else ""
+        return whole + (", without use of the grid" if self.solver != "auto" else "") + rough
+
     def __call__(self, problem: Problem, seed: int) -> Prediction:
         words: dict[str, Any] = {"solver": self.solver, "optimizer": self.optimizer, "standardize": False, "seed": seed}
         if self.own:
@@ -70,6 +75,9 @@ class Recipe:
     steps: int
     latent: bool = True
 
+    def __str__(self) -> str:
+        return f"{self.steps} steps of Adam"
+
     def __call__(self, problem: Problem, seed: int) -> Prediction:
         recipe = (PaperRecipe if self.latent else PlainRecipe)(problem.coords, problem.seen, problem.make_kernels(), seed)
         losses = [recipe.step()[0] for _ in range(self.steps)]
@@ -87,6 +95,9 @@ class InducingPoints:
     rate: float
     batch: int = 1000
 
+    def __str__(self) -> str:
+        return f"{self.inducing} inducing points, {self.epochs} epochs at a rate of {self.rate:g}"
+
     def __call__(self, problem: Problem, seed: int) -> Prediction:
         coords, observed, y = rows(problem)
         gp = SVGP(coords, observed, y, problem.make_kernels(), inducing=self.inducing, batch=self.batch, seed=seed)
@@ -103,6 +114,9 @@ class Neighbours:
     batch: int = 1000
     inducing: int = 500_000
 
+    def __str__(self) -> str:
+        return f"{self.neighbours} neighbours, {self.epochs} epochs at a rate of {self.rate:g}"
+
     def __call__(self, problem: Problem, seed: int) -> Prediction:
         coords, observed, y = rows(problem)
         settings: dict[str, Any] = {"neighbours": self.neighbours, "inducing": self.inducing, "batch": self.batch, "seed": seed}
@@ -116,6 +130,9 @@ class ComputationAware:
     actions: int
     steps: int
     rate: float
+
+    def __str__(self) -> str:
+        return f"{self.actions} actions, {self.steps} steps of Adam"
 
     def __call__(self, problem: Problem, seed: int) -> Prediction:
         data, coords = observations(problem)
@@ -133,6 +150,9 @@ class ImaginaryObservations:
 
     steps: int
     rate: float
+
+    def __str__(self) -> str:
+        return f"{self.steps} steps of Adam"
 
     def __call__(self, problem: Problem, seed: int) -> Prediction:
         data, _ = observations(problem)

@@ -101,14 +101,6 @@ class PaperRecipe:
             self.optimizer.step()
         return float(loss.detach()), time.perf_counter() - began
 
-    def solve(self, columns: int, max_iterations: int = MAX_ITERATIONS) -> float:
-        """The seconds of the linear solves behind so many pathwise samples, which are nearly all of their cost."""
-        began = time.perf_counter()
-        with paper_settings(max_iterations), torch.no_grad():
-            covariance = self.model.likelihood(self.model(self.coords[0])).lazy_covariance_matrix
-            covariance.solve(torch.randn(len(self.y), columns) * float(self.y.std()))
-        return time.perf_counter() - began
-
     @torch.no_grad()
     def sample(self, num_samples: int) -> Tensor:
         """Pathwise samples of the latent function at every cell, (num_samples, p q)."""
@@ -127,37 +119,30 @@ class PaperRecipe:
         moved = factors[0] @ weights.view(num_samples, len(first), len(second)) @ factors[1]
         return constant + prior + moved.flatten(1)
 
-    def iterations_of_step(self) -> int:
-        """The iterations that a step takes here, found with one probe that stands for all: the others would take as many."""
-        return self._iterations(probes=PROBES)
-
-    def iterations_of_solve(self) -> int:
-        """The iterations that the solves behind pathwise samples take here, found with one of them."""
-        return self._iterations(probes=0)
-
     @torch.no_grad()
-    def _iterations(self, probes: int) -> int:
-        """Preconditioned conjugate gradients in float32 as linear_operator runs them, for the data and one probe, or for one sample."""
+    def iterations_of_step(self) -> int:
+        """The iterations that a step takes here: preconditioned conjugate gradients in float32 as linear_operator runs them.
+
+        One probe stands for all: the others would take as many.
+        """
         with paper_settings():
             covariance = self.model.likelihood(self.model(self.coords[0])).lazy_covariance_matrix
             solve, preconditioner, _ = covariance._preconditioner()
-            if probes:
-                probe = preconditioner.zero_mean_mvn_samples(1).mT
-                r = torch.cat([(self.y - self.model.mean_module.constant)[:, None], probe], dim=1)
-                shares = torch.tensor([1.0, probes]) / (1 + probes)
-            else:
-                r, shares = torch.randn(len(self.y), 1), torch.ones(1)
-            r = r / r.norm(dim=0)
+            probe = preconditioner.zero_mean_mvn_samples(1).mT
+            r = torch.cat([(self.y - self.model.mean_module.constant)[:, None], probe], dim=1)
+            r, shares = r / r.norm(dim=0), torch.tensor([1.0, PROBES]) / (1 + PROBES)
             z = solve(r)
-            p, inner, tiny = z, (z * r).sum(dim=0), torch.finfo(r.dtype).tiny
+            p, inner = z, (z * r).sum(dim=0)
             for k in range(MAX_ITERATIONS):
                 q = covariance._matmul(p)
-                r = r - inner / (p * q).sum(dim=0).clamp(min=tiny) * q
-                if k >= (LEAST_ITERATIONS if probes else 10) and float(shares @ r.norm(dim=0)) < TOLERANCE:
+                r = r - or_zero(inner, (p * q).sum(dim=0)) * q
+                if not bool(torch.isfinite(r).all()):
+                    raise ArithmeticError(f"conjugate gradients broke down after {k} iterations, so they cannot be counted")
+                if k >= LEAST_ITERATIONS and float(shares @ r.norm(dim=0)) < TOLERANCE:
                     return k + 1
                 z = solve(r)
                 before, inner = inner, (z * r).sum(dim=0)
-                p = z + inner / before.clamp(min=tiny) * p
+                p = z + or_zero(inner, before) * p
         return MAX_ITERATIONS
 
     def move_towards(self, optimum: dict[str, list[float]], distance: float) -> None:
@@ -172,6 +157,11 @@ class PaperRecipe:
                 goal = torch.log(torch.expm1((noise - 1e-4).clamp(min=1e-6)))
             shift = goal - parameter.data
             parameter.data += shift.clamp(-distance, distance) if math.isfinite(distance) else shift
+
+
+def or_zero(above: Tensor, below: Tensor) -> Tensor:
+    """A quotient, or zero where the divisor is nearly that, as linear_operator divides."""
+    return torch.where(below < 1e-10, 0.0, above / below)
 
 
 class PlainRecipe(PaperRecipe):

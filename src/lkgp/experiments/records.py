@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from lkgp.errors import InputError
+from lkgp.whole import write_whole
 
 Record = dict[str, Any]
 
@@ -26,7 +27,11 @@ def read(path: Path) -> list[Record]:
 
 def append(path: Path, record: Record) -> None:
     """Add a result, on a line of its own even where a crash cut the last one off."""
+    line = json.dumps(record) + "\n"
     if path.is_file() and (text := path.read_text()) and not text.endswith("\n"):
-        path.write_text(text[: text.rfind("\n") + 1])
+        # What was cut off goes; a result that only lacks the end of its line stays.
+        whole = [json.dumps(kept) + "\n" for kept in read(path)]
+        write_whole(path, lambda part: part.write_text("".join([*whole, line])))
+        return
     with path.open("a") as file:
-        file.write(json.dumps(record) + "\n")
+        file.write(line)

@@ -120,9 +120,12 @@ def key(record: Record) -> tuple[Any, ...]:
 
 
 def run_all(runs: Iterable[Run], path: Path, tell: Callable[[str], None], timeout: float = LONGEST_SECONDS) -> None:
-    """Do what is not done yet, and append each result to `path` as soon as it is there. Failures are tried again next time."""
+    """Do what is not done yet, and append each result to `path` as soon as it is there.
+
+    Failures are tried again next time, but what took too long only with more time.
+    """
     wanted = list(runs)
-    done = {key(record) for record in read(path) if "failed" not in record}
+    done = {key(record) for record in read(path) if "failed" not in record or record.get("limit", 0.0) >= timeout}
     todo = [run for run in wanted if tuple(asdict(run).values()) not in done]
     tell(f"{len(wanted)} runs, {len(wanted) - len(todo)} of them done before")
     for count, run in enumerate(todo, start=1):

@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from scipy.stats import rankdata
+
 Record = dict[str, Any]
 # metric -> title, digits
 METRICS = {
@@ -14,7 +16,7 @@ METRICS = {
     "test_rmse": ("test RMSE", 3),
     "train_nll": ("train NLL", 3),
     "test_nll": ("test NLL", 3),
-    "test_crps": ("test CRPS", 3),
+    "test_crps": ("test CRPS (of LKGP: from 200 quantiles)", 3),
     "test_in_95": ("share of test values in the 95 % interval", 3),
     "seconds": ("seconds", 1),
     "peak_memory": ("peak memory, GB", 2),
@@ -41,15 +43,15 @@ def mean_and_error(values: Sequence[float]) -> tuple[float, float]:
 
 
 def average_ranks(scores: dict[str, dict[str, float]]) -> dict[str, tuple[float, float]]:
-    """The mean and deviation of each method's rank over data sets, 1 for the least score.
+    """The mean and deviation of each method's rank over data sets, 1 for the least score; equal ones share the mean of theirs.
 
     scores: of each method, by data set; only sets that all methods have are ranked
     """
     shared = set.intersection(*(set(found) for found in scores.values())) if scores else set()
-    ranks: dict[str, list[int]] = {method: [] for method in scores}
+    ranks: dict[str, list[float]] = {method: [] for method in scores}
     for dataset in shared:
-        for rank, method in enumerate(sorted(scores, key=lambda method: scores[method][dataset]), start=1):
-            ranks[method].append(rank)
+        for method, rank in zip(scores, rankdata([scores[method][dataset] for method in scores]), strict=True):
+            ranks[method].append(float(rank))
     return {method: (statistics.fmean(found), statistics.pstdev(found)) for method, found in ranks.items() if found}
 
 
@@ -74,6 +76,7 @@ def comparison(
     ranked = metric in RANKED
     ranks = average_ranks(means) if ranked else {}
     failed = {(r["method"], column(r)): r["failed"] for r in records if "failed" in r}
+    unfinished = {(r["method"], column(r)) for r in records if not r.get("report", {}).get("converged", True)}
     heads = [title, *columns, *(["average rank"] if ranked else [])]
     lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
     for method in present:
@@ -83,7 +86,7 @@ def comparison(
                 cells.append("failed" if (method, c) in failed else "")
                 continue
             mean, error = mean_and_error(found[method][c])
-            text = f"{mean:.{digits}f}" + ("" if math.isnan(error) else f" ± {error:.{digits}f}")
+            text = f"{mean:.{digits}f}" + ("" if math.isnan(error) else f" ± {error:.{digits}f}") + "\\*" * ((method, c) in unfinished)
             best = ranked and mean == min(means[m][c] for m in present if c in means[m])
             cells.append(f"**{text}**" if best else text)
         if ranked:
