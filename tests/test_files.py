@@ -12,7 +12,18 @@ from gpytorch.priors import GammaPrior
 from safetensors import safe_open
 from safetensors.torch import save_file
 
-from lkgp import LKGP, ConjugateGradients, Direct, FileError, InputError, Iterative, KroneckerEigenbasis, NotFittedError
+from lkgp import (
+    LKGP,
+    ConjugateGradients,
+    Direct,
+    FileError,
+    InputError,
+    Iterative,
+    KroneckerEigenbasis,
+    LatentKroneckerGP,
+    NotFittedError,
+    Spectral,
+)
 from lkgp.files import checksum
 from test_gp import curves
 
@@ -88,6 +99,34 @@ def test_a_noise_model_without_kernels_and_numpy_numbers_come_back(tmp_path):
     np.testing.assert_array_equal(loaded.fit([X, T], Y, optimize=False).predict()[0], gp.predict()[0])
 
 
+def test_draws_with_numpys_seeds_are_saved(tmp_path):
+    X, T, Y, _ = curves()
+    gp = LKGP(seed=np.int64(3), solver=Spectral(num_samples=4)).fit([X, T], Y, optimize=False)
+    std, draws = gp.predict()[1], gp.sample(2, seed=np.int64(4))
+    gp.save(tmp_path / "m.lkgp")
+    loaded = LKGP.load(tmp_path / "m.lkgp")
+    assert np.array_equal(loaded.predict()[1], std)
+    assert np.array_equal(loaded.sample(2, seed=4), draws)
+
+
+def test_a_kernel_that_is_given_twice_is_two(tmp_path):
+    X, T, Y, _ = curves()
+    kernel = RBFKernel(lengthscale_prior=GammaPrior(2.0, 1.0))
+    gp = LKGP([kernel, kernel]).fit([X[:, :1], T], Y)
+    lengths = [part.lengthscale.item() for part in gp.model_.kernels]
+    assert lengths[0] != lengths[1]
+    gp.save(tmp_path / "m.lkgp")
+    loaded = LKGP.load(tmp_path / "m.lkgp")
+    assert [part.lengthscale.item() for part in loaded.model_.kernels] == lengths
+    assert np.array_equal(loaded.predict()[1], gp.predict()[1])
+    # In a model that shares it, its prior counts once; within one factor, a file could not keep that it is shared.
+    one, two = LatentKroneckerGP([kernel]), LatentKroneckerGP([kernel, kernel])
+    assert float(one.log_prior().detach()) == float(two.log_prior().detach())
+    shared = LKGP([kernel + kernel, RBFKernel()]).fit([X[:, :1], T], Y, optimize=False)
+    with pytest.raises(InputError, match="a kernel is in the model twice"):
+        shared.save(tmp_path / "m.lkgp")
+
+
 def test_a_file_has_no_pickle_in_it(path):
     assert b"__reduce__" not in path.read_bytes()
     with pytest.raises(pickle.UnpicklingError):
@@ -160,6 +199,10 @@ def test_what_cannot_be_saved_is_said_and_nothing_is_lost(tmp_path, path):
         def __repr__(self):
             return "OwnSolver()"
 
+    likelihood = GaussianLikelihood()
+    likelihood.register_prior("noise_prior", GammaPrior(2.0, 20.0), "noise")
+    with pytest.raises(InputError, match="the prior 'noise_prior' cannot be saved"):
+        LKGP(noise=likelihood).fit([X, T], Y, optimize=False).save(path)
     own = LKGP().fit([X, T], Y, optimize=False)
     own.solver = OwnSolver()
     with pytest.raises(InputError, match=r"the setting OwnSolver\(\) cannot be saved"):

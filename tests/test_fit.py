@@ -2,15 +2,16 @@
 
 import math
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
 import torch
-from gpytorch.kernels import MaternKernel, ScaleKernel
+from gpytorch.kernels import MaternKernel, PeriodicKernel, ScaleKernel
 from gpytorch.priors import GammaPrior
 
 import lkgp.coarse
+import lkgp.objective
 from cases import CASES, SOME, Case, name
 from lkgp import BFGS, Direct, InputError, from_array
 from lkgp.coarse import clustered, coarse_levels, thin
@@ -158,6 +159,36 @@ def test_settings_that_make_no_sense_are_refused():
         BFGS(max_steps=0)
 
 
+def test_the_information_is_found_some_columns_at_a_time(monkeypatch):
+    """More parameters than the plan counts columns: the curvature is the same, and no solve is larger than the plan says."""
+    case = Case("many lengths", (7, 6), "random", columns=(6, 4))
+    exact, widths, found = lkgp.objective.exact_mll, [], []
+
+    def watched(*words):
+        likelihood = exact(*words)
+        return replace(likelihood, solve=lambda x: (widths.append(x.shape[1]), likelihood.solve(x))[1])
+
+    monkeypatch.setattr(lkgp.objective, "exact_mll", watched)
+    for limit in (None, 1.0):
+        model, data = case.build(), case.data()
+        objective = Objective(model, data, plan(model, data, Direct()), 0, None, limit)
+        found.append(objective.evaluate().information())
+    assert widths == [13, 9, 4]
+    np.testing.assert_allclose(found[0], found[1], rtol=1e-9, atol=1e-9)
+
+
+def test_a_known_noise_is_not_sought():
+    """Nor does it count as free, where nothing else is."""
+    case = next(case for case in CASES if case.name == "two factors, known noise")
+    model = case.build()
+    found = lkgp.fit(model, case.data()).model
+    assert torch.equal(found.likelihood.raw_noise, model.likelihood.raw_noise)
+    assert found.likelihood.raw_noise.requires_grad
+    model.kernels.requires_grad_(False)
+    model.mean.requires_grad_(False)
+    assert lkgp.fit(model, case.data()).reason == "no hyperparameter is free"
+
+
 @pytest.fixture
 def long_data():
     case = Case("long", (150, 90), "random")
@@ -226,6 +257,20 @@ def test_a_search_may_end_on_a_part_of_the_data(waves, monkeypatch):
     assert "of the observations" not in whole.reason
     assert part.model.noise_variance().item() == pytest.approx(0.04, rel=0.15)
     assert whole.model.noise_variance().item() == pytest.approx(0.04, rel=0.05)
+
+
+def test_a_period_is_learned_where_the_search_ends_on_a_part(monkeypatch):
+    """It starts at a whole number of steps between the points, here half a step off."""
+    monkeypatch.setattr(lkgp.coarse, "COARSE_OBSERVATIONS", 1000)
+    rng = np.random.default_rng(0)
+    x, period = np.arange(120.0), 20.5
+    values = np.sin(2 * np.pi * x / period + rng.uniform(0, 6, (100, 1))) + 0.1 * rng.normal(size=(100, 120))
+    data = from_array([np.arange(100.0), x], np.where(rng.random(values.shape) < 0.3, np.nan, values))
+    model = lkgp.LatentKroneckerGP([ScaleKernel(MaternKernel(nu=2.5)), PeriodicKernel()]).double()
+    result = lkgp.fit(model, data, optimizer=BFGS(enough=500))
+    assert "of the observations" in result.reason
+    assert result.model.kernels[1].period_length.item() == pytest.approx(period, abs=0.1)
+    assert result.model.kernels[1].raw_period_length.requires_grad
 
 
 def test_a_start_that_is_far_too_sure_gets_more_noise_first(waves):

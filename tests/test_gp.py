@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from gpytorch.constraints import Interval
-from gpytorch.kernels import IndexKernel, LinearKernel, MaternKernel, PeriodicKernel, RBFKernel, ScaleKernel
+from gpytorch.kernels import HammingIMQKernel, IndexKernel, LinearKernel, MaternKernel, PeriodicKernel, RBFKernel, ScaleKernel
 from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.priors import GammaPrior, LogNormalPrior, NormalPrior
 
@@ -139,6 +139,21 @@ def test_priors_are_part_of_the_objective():
     assert gp.model_.noise_variance().item() == pytest.approx(0.5, abs=0.02)
 
 
+def test_only_columns_of_categories_keep_their_scale():
+    """Sites by their number, and their altitude in metres."""
+    rng = np.random.default_rng(0)
+    sites, T = np.column_stack([np.arange(5) % 3, rng.uniform(0, 3000, 5)]), np.arange(6.0)
+    Y = rng.normal(size=(5, 6))
+    kernel = IndexKernel(num_tasks=3, rank=1, active_dims=(0,)) * MaternKernel(active_dims=(1,))
+    gp = LKGP([kernel, RBFKernel()]).fit([sites, T], Y, optimize=False)
+    points = gp._posterior.data.grid.coords[0].numpy()
+    assert np.array_equal(points[:, 0], sites[:, 0])
+    assert points[:, 1] == pytest.approx((sites[:, 1] - sites[:, 1].mean()) / sites[:, 1].std())
+    marks = np.eye(5)
+    gp = LKGP([HammingIMQKernel(vocab_size=5), RBFKernel()]).fit([marks, T], Y, optimize=False)
+    assert np.array_equal(gp._posterior.data.grid.coords[0].numpy(), marks)
+
+
 def test_full_rank_index_kernel_for_a_discrete_factor():
     """Tasks that are related: the covariance between them is learned, and unobserved tasks are told by the others."""
     rng = np.random.default_rng(0)
@@ -165,6 +180,7 @@ def test_adam_and_iterative_inference_reach_the_exact_optimum_nearly():
             warnings.simplefilter("ignore", lkgp.ConvergenceWarning)
             gp.fit([X, T], Y)
         assert "iterative" in gp.report_.method
+        assert "beside the errors of solves" in gp.report_.variance
         found = LKGP(list(gp.model_.kernels), noise=gp.model_.noise_variance().item()).fit([X, T], Y, optimize=False)
         assert found.log_marginal_likelihood() > exact - 4
         assert gp.report_.products > 100
@@ -184,6 +200,26 @@ def test_known_noise_a_number_or_one_a_cell():
     np.testing.assert_allclose(told**2 - each.predict()[1] ** 2, 0.04, rtol=1e-9)
     draws = one.sample(3000, observation_noise=True)
     assert draws.std(axis=0) == pytest.approx(noisy, rel=0.08)
+
+
+def test_the_noise_of_observations_is_not_that_of_other_draws(fitted):
+    """With another seed, the prior was drawn with the same numbers as this noise."""
+    cells = fitted.predict()[0].size
+    noise = (fitted.sample(200, seed=5, observation_noise=True) - fitted.sample(200, seed=5)).reshape(200, cells)
+    other = fitted._posterior.draws(200, 6).prior.normals.flatten(1).numpy()
+    assert np.abs(np.corrcoef(noise.ravel(), other.ravel())[0, 1]) < 0.05
+
+
+def test_draws_that_were_put_away_come_back_as_they_were():
+    X, T, Y, _ = curves()
+    gp = LKGP().fit([X, T], Y, optimize=False)
+    new = [[X[:2] + 0.1, T], [X[2:4] + 0.1, T]]
+    first = [gp.sample(3, coords, seed=1) for coords in new]
+    for seed in range(2, 8):
+        gp.sample(3, seed=seed)
+    assert (3, 1) not in gp._posterior.kept_draws
+    for coords, draws in reversed(list(zip(new, first, strict=True))):
+        assert np.array_equal(gp.sample(3, coords, seed=1), draws)
 
 
 def test_a_long_table_is_the_same_model_and_repeats_are_averaged():
@@ -265,6 +301,40 @@ def test_update_takes_in_more_cells(solver):
         assert gp.log_marginal_likelihood() > found
 
 
+def test_conditioning_on_the_same_values_is_the_same_model():
+    """With known noise, and with means of several measurements."""
+    X, T, Y, _ = curves()
+    V = np.random.default_rng(0).uniform(0.001, 0.01, Y.shape)
+    gp = LKGP().fit([X, T], Y, noise_variance=V, optimize=False)
+    with pytest.raises(InputError, match="give noise_variance for these, too"):
+        gp.conditioned_on(Y)
+    again = gp.conditioned_on(Y, noise_variance=V)
+    for a, b in zip(gp.predict(observation_noise=True), again.predict(observation_noise=True), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-12)
+    with pytest.raises(InputError, match=r"1 column\(s\), but 2 were fitted"):
+        gp.conditioned_on(Y, [X[:, :1], T], noise_variance=V)
+
+
+def test_conditioning_on_some_of_the_measurements():
+    """Those that are left count as often as before; the others are as if they had never been."""
+    rng = np.random.default_rng(0)
+    cells = np.array([(i, j) for i in range(4) for j in range(3)])
+    rows = np.repeat(cells, rng.integers(1, 5, len(cells)), axis=0)
+    values = rng.normal(size=len(rows))
+
+    def fitted(which):
+        gp = LKGP([RBFKernel(), RBFKernel()], mean=0.0, noise=0.2, standardize=False)
+        return gp.fit_table([rows[which, 0], rows[which, 1]], values[which], duplicates="mean", optimize=False)
+
+    whole, left = fitted(np.full(len(rows), True)), fitted((rows != [1, 2]).any(axis=1))
+    means = whole.grid_.scatter(whole.observations_.values).view(4, 3).numpy()
+    means[1, 2] = np.nan
+    found = whole.conditioned_on(means)
+    for a, b in zip(found.predict(), left.predict(), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-9)
+    assert found.log_marginal_likelihood() == pytest.approx(left.log_marginal_likelihood())
+
+
 def test_update_with_known_noise_is_the_oracle_of_all_cells():
     """Noise known for each cell: that of new cells is asked for where it is not known."""
     rng = np.random.default_rng(0)
@@ -287,6 +357,29 @@ def test_update_with_known_noise_is_the_oracle_of_all_cells():
     learned = LKGP().fit([X, T], first, optimize=False)
     with pytest.raises(InputError, match="call fit instead"):
         learned.update(Y, noise_variance=0.1)
+
+
+def test_a_fit_that_fails_leaves_the_model_as_it_was():
+    X, T, Y, _ = curves()
+    gp = LKGP(solver=Direct(max_size=200)).fit([X, T], Y, optimize=False)
+    before = gp.predict()
+    X2, T2, Y2, _ = curves(rows=80)
+    with pytest.raises(InputError, match="more than max_size=200"):
+        gp.fit([X2, T2], 1000 * Y2)
+    for a, b in zip(gp.predict(), before, strict=True):
+        assert np.array_equal(a, b)
+
+
+def test_the_callers_tensors_are_not_kept():
+    X, T, Y, _ = (torch.as_tensor(a) for a in curves())
+    variance = torch.full_like(Y, 0.01)
+    gp = LKGP().fit([X, T], Y, noise_variance=variance, optimize=False)
+    new = torch.where(torch.isnan(Y), 10.0, torch.nan)
+    expected = LKGP().fit([X.clone(), T], Y, noise_variance=variance.clone(), optimize=False).update(new).predict()
+    X.add_(1.0)
+    variance.mul_(100.0)
+    for a, b in zip(gp.update(new).predict(), expected, strict=True):
+        assert torch.equal(a, b)
 
 
 # What bad input gets
@@ -366,6 +459,8 @@ def test_bad_questions_get_one_clear_sentence(fitted):
         fitted.predict([X, [0.0, np.nan]])
     with pytest.raises(InputError, match="num_samples"):
         fitted.sample(0)
+    with pytest.raises(InputError, match="seed must be a whole number"):
+        fitted.sample(1, seed=0.5)
 
 
 @pytest.mark.parametrize("solver", ["auto", Iterative()], ids=["direct", "iterative"])
@@ -418,6 +513,24 @@ def test_what_did_not_converge_is_said(fitted):
         LKGP(solver=loose, strict=True).fit([X, T], Y, optimize=False)
     with pytest.warns(lkgp.ConvergenceWarning, match="hyperparameters did not converge"):
         LKGP(optimizer=LBFGS(max_steps=1)).fit([X, T], Y)
+
+
+def test_strict_holds_each_time(tmp_path):
+    """Error bars and covariances from solves that fail: an error, asked again and after a file, too."""
+    X, T, Y, _ = curves()
+    loose = Iterative(ConjugateGradients(rtol=1e-12, max_iterations=2), preconditioner=None, num_samples=4)
+    with pytest.warns(lkgp.ConvergenceWarning):
+        gp = LKGP(solver=loose).fit([X, T], Y, optimize=False)
+    with pytest.warns(lkgp.ConvergenceWarning, match="for a covariance did not converge"):
+        gp.covariance([X[:1], None])
+    gp.strict = True
+    for _ in range(2):
+        for question in (gp.predict, gp.covariance, lambda: gp.sample(2)):
+            with pytest.raises(lkgp.ConvergenceError, match="did not converge"):
+                question()
+    gp.save(tmp_path / "model.lkgp")
+    with pytest.raises(lkgp.ConvergenceError, match="did not converge"):
+        LKGP.load(tmp_path / "model.lkgp").predict()
 
 
 def test_ctrl_c_keeps_the_best_so_far():
@@ -482,6 +595,11 @@ def test_a_spectrum_that_outgrows_the_factorisation_is_followed_in_the_eigenbasi
     assert "spectral" in result.plan.why
     assert isinstance(result.plan.method, Spectral)
     assert result.model.kernels[1].lengthscale.item() < 0.5
+    # What the search found is not lost where direct inference was asked for.
+    gp = LKGP([ScaleKernel(RBFKernel()), over_time], noise=0.5, standardize=False, solver=Direct(max_size=start + 3)).fit([X, T], Y)
+    assert any("posterior was computed in the eigenbasis" in note for note in gp.report_.notes)
+    assert gp.model_.kernels[1].lengthscale.item() < 0.5
+    assert np.isfinite(gp.predict()[1]).all()
 
 
 def test_the_report_is_plain_data(fitted):

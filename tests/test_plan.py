@@ -11,8 +11,10 @@ from gpytorch.kernels import IndexKernel, MaternKernel, PeriodicKernel, RBFKerne
 
 from cases import CASES, Case, name
 from lkgp import LKGP, Direct, InputError, LatentKroneckerGP, PartialGrid, Plan, Spectral, condition, fit, from_array, plan
-from lkgp.costs import FactorRanks, break_even, cells_cost, direct_cost, missing_at_random, modes_cost
+from lkgp.costs import SOLVE_ARRAYS, FactorRanks, break_even, cells_cost, direct_cost, missing_at_random, modes_cost
+from lkgp.joint import Cells, joint_moments, row_moments
 from lkgp.periods import repetition
+from lkgp.posterior import Posterior
 from lkgp.spectrum import FactorBasis
 from lkgp.whitening import block_multiplications, cheapest_block
 
@@ -115,6 +117,29 @@ def test_draws_do_not_depend_on_the_memory_they_are_made_in():
         results.append((posterior.draws(5, 3)(points), posterior.variance(points)))
     for ours, theirs in zip(*results, strict=True):
         torch.testing.assert_close(ours, theirs, atol=1e-7, rtol=1e-7)
+
+
+def test_no_more_columns_are_solved_for_than_memory_allows(monkeypatch):
+    """Covariances and moments of single cells are the same; draws on a larger grid are evaluated fewer at a time."""
+    case, solve, widths, results = CASES[2], Posterior.solve, [], []
+
+    def watched(posterior, rhs, **words):
+        widths.append(rhs.shape[1])
+        return solve(posterior, rhs, **words)
+
+    monkeypatch.setattr(Posterior, "solve", watched)
+    points = [torch.as_tensor(x) for x in case.new_coords()]
+    for limit in (None, 1.0):
+        widths.clear()
+        posterior = condition(case.build(), case.data(), Plan(Direct(), ""), max_memory=limit)
+        joint = joint_moments(posterior, [Cells(points[0].expand(2, -1, -1), (points[1],))])
+        results.append((posterior.covariance(points), *joint, *row_moments(posterior, points)))
+        assert (max(widths) == 1) == (limit == 1.0)
+    for ours, theirs in zip(*results, strict=True):
+        torch.testing.assert_close(ours, theirs, atol=1e-9, rtol=1e-9)
+    cells = case.data().grid.num_cells
+    draws = condition(case.build(), case.data(), Plan(Direct(), ""), max_memory=5 * 4 * 8 * SOLVE_ARRAYS * cells).draws(5, 0)
+    assert [len(draws._blocks(size)) for size in (1, cells, 5 * cells)] == [1, 1, 5]
 
 
 def test_long_smooth_factors_are_used_by_their_roots(monkeypatch):

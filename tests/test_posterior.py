@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from cases import CASES, SOME, name
-from lkgp import LKGP, ConjugateGradients, Direct, Iterative, Plan, Spectral, condition
-from lkgp.joint import row_moments
+from lkgp import LKGP, ConjugateGradients, ConvergenceWarning, Direct, Iterative, Plan, Spectral, condition
+from lkgp.joint import Cells, joint_moments, row_moments
 from lkgp.methods import plan
 
 ITERATIVE = Iterative(ConjugateGradients(rtol=1e-10), num_samples=2000)
@@ -51,6 +51,15 @@ def test_single_cells_row_by_row(case):
     mean, variance = row_moments(posterior, tensors([x[i] for x, i in zip(new, cells.T, strict=True)]))
     np.testing.assert_allclose(mean.numpy(), oracle.mean_at(new)[tuple(cells.T)], atol=1e-6)
     np.testing.assert_allclose(variance.numpy(), oracle.variance_at(new)[tuple(cells.T)], atol=1e-6)
+
+
+def test_moments_from_solves_that_fail_are_told():
+    case = SOME[0]
+    method = Iterative(ConjugateGradients(rtol=1e-12, max_iterations=2), preconditioner=None)
+    posterior, new = condition(case.build(), case.data(), Plan(method, "")), tensors(case.new_coords())
+    for question in (lambda: row_moments(posterior, new), lambda: joint_moments(posterior, [Cells(new[0][None], (new[1],))])):
+        with pytest.warns(ConvergenceWarning, match="for a covariance did not converge"):
+            question()
 
 
 @pytest.mark.parametrize("case", SOME, ids=name)

@@ -11,7 +11,7 @@ from gpytorch.kernels import RBFKernel, ScaleKernel
 import lkgp.observed
 import lkgp.whitening
 from cases import CASES, SOME, Case, name
-from lkgp import BFGS, Direct, LatentKroneckerGP, Plan, Spectral, condition, fit, from_array, plan
+from lkgp import BFGS, LKGP, Direct, LatentKroneckerGP, Plan, Spectral, condition, fit, from_array, plan
 from lkgp.methods import spectral_system
 from lkgp.mll import Probes, exact_mll, spectral_mll
 from lkgp.model import default_kernels
@@ -191,6 +191,44 @@ def test_error_bars_are_right_where_the_posterior_is_far_narrower_than_the_prior
     found = posterior.variance(coords).sqrt()
     # relative standard error 1 / sqrt(512) of a cell, far less of the mean
     assert float((found / exact).mean()) == pytest.approx(1, abs=0.05 if missing or space == "cells" else 1e-6)
+
+
+def test_cells_with_a_huge_known_noise_do_not_loosen_the_solves_of_the_others():
+    """The spread that errors are compared with is about that of the exact posterior."""
+    case = Case("masked", (12, 11), "random", cell_noise=True)
+    case.cell_variance[:2] = 1e6
+    system = spectral_system(case.build(), case.data(), Spectral(space="cells"), 8)
+    variance = np.where(np.isnan(case.y), 0.0, case.oracle().variance_at(case.coords))
+    assert system.spread == pytest.approx(math.sqrt(variance.sum()), rel=0.5)
+
+
+@pytest.mark.parametrize("space", ["modes", "cells"])
+def test_draws_and_error_bars_in_single_precision_off_the_grid(space):
+    case, solver = SOME[0], Spectral(space=space, num_samples=2000)
+    model = LKGP(case.kernels(), mean=case.mean, noise=case.noise, standardize=False, solver=solver, dtype=torch.float32)
+    gp = model.fit(case.coords, case.y, optimize=False)
+    new, oracle = case.new_coords(), case.oracle()
+    mean, std = gp.predict(new)
+    exact = np.sqrt(oracle.variance_at(new))
+    np.testing.assert_allclose(mean, oracle.mean_at(new), atol=5e-3)
+    # 2000 samples: relative standard errors of 1 / sqrt(4000), and 1 / sqrt(2000) of the mean
+    assert np.abs(std / exact - 1).max() <= 5 / math.sqrt(4000) + 5e-3
+    draws = gp.sample(2000, new, seed=1)
+    assert np.abs(draws.std(axis=0) / exact - 1).max() <= 5 / math.sqrt(4000) + 5e-3
+    assert np.abs((draws.mean(axis=0) - oracle.mean_at(new)) / exact).max() <= 5 / math.sqrt(2000) + 5e-3
+
+
+def test_a_trace_takes_as_many_probes_at_a_time_as_memory_allows():
+    matrix = torch.diag(torch.arange(1.0, 21.0, dtype=torch.float64))
+    probes, widths = torch.randn(20, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64), []
+
+    def apply(x):
+        widths.append(x.shape[1])
+        return matrix @ x
+
+    whole, limited = (trace_of_log(apply, probes, 10, max_memory=limit) for limit in (None, 1.0))
+    assert widths == [6] * 10 + [1] * 60
+    torch.testing.assert_close(whole[0], limited[0], rtol=1e-9, atol=0)
 
 
 def test_leading_eigenpairs_leave_nothing_negative(monkeypatch):

@@ -113,10 +113,10 @@ def product_spectrum(ranks: Sequence[FactorRanks], most: int | None = None) -> T
     return values.sort(descending=True).values
 
 
-def columns_at_once(grid: PartialGrid, max_memory: float | None) -> int:
-    """How many right-hand sides of a posterior are solved for at a time."""
+def columns_at_once(cells: int, max_memory: float | None) -> int:
+    """How many right-hand sides of a posterior are solved for at a time, or functions evaluated, on a grid of so many cells."""
     budget = COLUMN_BYTES if max_memory is None else max_memory / 4
-    return max(1, int(budget / (SOLVE_ARRAYS * 8 * grid.num_cells)))
+    return max(1, int(budget / (SOLVE_ARRAYS * 8 * cells)))
 
 
 def _column_memory(grid: PartialGrid, columns: int, at_once: int) -> float:

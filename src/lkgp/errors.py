@@ -1,5 +1,7 @@
 """What lkgp raises and warns. Every message says what was wrong, where, and what to do."""
 
+import warnings
+
 
 class InputError(ValueError):
     """The data or the settings that were given cannot be used."""
@@ -19,3 +21,10 @@ class ConvergenceError(RuntimeError):
 
 class ConvergenceWarning(UserWarning):
     """A solve or a fit stopped before it had converged; the report says by how much."""
+
+
+def complain(message: str, strict: bool) -> None:
+    """Say that something did not converge: by an error where that was asked for, else by a warning."""
+    if strict:
+        raise ConvergenceError(message)
+    warnings.warn(message, ConvergenceWarning, stacklevel=5)

@@ -197,6 +197,8 @@ def describe_likelihood(likelihood: GaussianLikelihood) -> dict[str, Any]:
     """A noise model as plain data, without the value of the noise."""
     if type(likelihood) is not GaussianLikelihood:
         raise InputError(f"the noise model {type(likelihood).__name__} cannot be saved; use a GaussianLikelihood.")
+    if likelihood._priors:
+        raise InputError(f"the prior {next(iter(likelihood._priors))!r} cannot be saved; give it as GaussianLikelihood(noise_prior=...).")
     return _describe_parameters(likelihood.noise_covar, ("noise",))
 
 

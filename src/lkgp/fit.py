@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import scipy.optimize
 import torch
+from torch import Tensor
 
 from lkgp.coarse import coarse_levels, without_empty_points
 from lkgp.methods import Direct, Plan, Spectral, for_fitting, plan
@@ -113,8 +114,28 @@ def fit(
 
     Returns a new model; the one given is left as it was. Ctrl-C ends the fit with the best parameters seen so far.
     """
+    model = copy.deepcopy(model)
+    # A noise that is known leaves nothing to learn of the model's own.
+    unused = [p for p in model.likelihood.parameters() if p.requires_grad and data.noise_variance is not None]
+    for p in unused:
+        p.requires_grad_(False)
+    result = _search(model, without_empty_points(data), method, optimizer, seed, progress, max_memory)
+    for p in unused:
+        p.requires_grad_(True)
+    return result
+
+
+def _search(
+    model: LatentKroneckerGP,
+    data: Observations,
+    method: Any,
+    optimizer: Optimizer | Literal["auto"],
+    seed: int,
+    progress: Progress | None,
+    max_memory: float | None,
+) -> FitResult:
+    """Move the free hyperparameters of `model` to their optimum."""
     began = time.perf_counter()
-    model, data = copy.deepcopy(model), without_empty_points(data)
     notes: list[str] = []
     num_free = sum(p.numel() for p in model.parameters() if p.requires_grad)
     if not num_free:
@@ -122,19 +143,18 @@ def fit(
         return FitResult(model, chosen, BFGS(), [], 0, True, "no hyperparameter is free", 0.0)
     periods, found = start_periods(model, data)
     notes.extend(found)
-    for period in periods:
-        period.requires_grad_(False)  # parts of the data would not know better
-    coarse = _coarse_start(model, data, seed, progress, notes, max_memory)
+    enough = optimizer.enough if isinstance(optimizer, BFGS) else None
+    coarse = _coarse_start(model, data, periods, enough, seed, progress, notes, max_memory)
     for period in periods:
         period.requires_grad_(True)
     chosen = plan(model, data, method, max_memory, fitting=True)
     chosen = replace(chosen, method=for_fitting(chosen.method))
     picked = _default_optimizer(chosen, num_free) if optimizer == "auto" else optimizer
-    if coarse is not None and isinstance(picked, BFGS) and picked.enough is not None and coarse.observations >= picked.enough:
+    if coarse is not None and enough is not None and coarse.observations >= enough:
         reason = f"{coarse.reason}, on {coarse.observations} of the observations"
         seconds = time.perf_counter() - began
         return FitResult(model, chosen, picked, coarse.history, coarse.products, coarse.converged, reason, seconds, notes)
-    objective = Objective(model, data, chosen, seed, progress)
+    objective = Objective(model, data, chosen, seed, progress, max_memory)
     interrupted = coarse is not None and coarse.reason == INTERRUPTED
     converged, reason = (False, INTERRUPTED) if interrupted else _maximise(objective, picked, coarse is not None)
     if objective.ended_at_the_limit() and reason != INTERRUPTED:
@@ -142,7 +162,7 @@ def fit(
         notes.append(f"{objective.too_large}; went on in the eigenbasis")
         chosen = Plan(for_fitting(Spectral()), f"spectral: {objective.too_large}")
         history, picked = objective.history, _default_optimizer(chosen, num_free)
-        objective = Objective(model, data, chosen, seed, progress)
+        objective = Objective(model, data, chosen, seed, progress, max_memory)
         converged, reason = _maximise(objective, picked, from_a_part=False)
         objective.history[:0] = history
     objective.parameters.clear_gradient()
@@ -275,16 +295,30 @@ class CoarseSearch(NamedTuple):
 
 
 def _coarse_start(
-    model: LatentKroneckerGP, data: Observations, seed: int, progress: Progress | None, notes: list[str], max_memory: float | None
+    model: LatentKroneckerGP,
+    data: Observations,
+    periods: list[Tensor],
+    enough: int | None,
+    seed: int,
+    progress: Progress | None,
+    notes: list[str],
+    max_memory: float | None,
 ) -> CoarseSearch | None:
-    """Move the hyperparameters of `model` to the optima on ever larger parts of the data. None if the data are too few for parts."""
+    """Move the hyperparameters of `model` to the optima on ever larger parts of the data. None if the data are too few for parts.
+
+    periods: that were read off the data, of which parts would not know better; they are free in the largest part only, and only if it has
+        the observations that are `enough` to end the search
+    """
     sizes: list[int] = []
-    found = None
-    if not any(p.requires_grad for p in model.parameters()):
-        return None
-    for subset in coarse_levels(data, seed):
+    found, parts = None, list(coarse_levels(data, seed))
+    for subset in parts:
+        ends = enough is not None and subset is parts[-1] and subset.grid.num_observed >= enough
+        for period in periods:
+            period.requires_grad_(ends)
+        if not any(p.requires_grad for p in model.parameters()):
+            continue
         chosen = plan(model, subset, "auto", max_memory, fitting=True)
-        objective = Objective(model, subset, replace(chosen, method=for_fitting(chosen.method)), seed, progress)
+        objective = Objective(model, subset, replace(chosen, method=for_fitting(chosen.method)), seed, progress, max_memory)
         start = objective.parameters.get()
         try:
             converged, reason = _maximise(objective, replace(BFGS(), improvement=COARSE_IMPROVEMENT), found is not None)

@@ -2,8 +2,8 @@
 
 import copy
 import time
-import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,11 +14,11 @@ from gpytorch.likelihoods import GaussianLikelihood
 from torch import Tensor
 
 from lkgp import files
-from lkgp.errors import ConvergenceError, ConvergenceWarning, FileError, InputError, NotFittedError
+from lkgp.errors import FileError, InputError, NotFittedError, complain
 from lkgp.fit import BFGS, LBFGS, Adam, FitResult, Optimizer, fit
 from lkgp.grid import PartialGrid, as_factor_coords
 from lkgp.methods import Direct, Iterative, Method, Spectral, plan
-from lkgp.model import LatentKroneckerGP, check_kernel, default_kernels, is_discrete
+from lkgp.model import LatentKroneckerGP, check_kernel, default_kernels, discrete_columns
 from lkgp.posterior import Posterior, condition
 from lkgp.readers import (
     ArrayKind,
@@ -29,6 +29,7 @@ from lkgp.readers import (
     from_array,
     from_table,
     known_noise,
+    same_measurements,
 )
 from lkgp.report import make_report, print_progress
 from lkgp.saving import describe, rebuild
@@ -37,16 +38,20 @@ from lkgp.solvers import Solution, Solver
 
 Array = Any  # a NumPy array or a torch tensor, as the caller likes
 
+# Added to the seed of the draws, so that the noise of observations is not what other draws are made with.
+OBSERVATION_SEED = 104729
+
 
 class LKGP:
     """An exact Gaussian process for data on a grid with holes.
 
-    kernels: one GPyTorch kernel a factor; Matern-5/2 over each by default. They are copied, not changed.
+    kernels: one GPyTorch kernel a factor; Matern-5/2 over each by default. They are copied, not changed; one that is given for
+        two factors becomes two kernels, with parameters of their own.
     mean: a number, in the units of the data, fixes the mean; None learns a constant
     noise: where the learned noise variance starts, or a GaussianLikelihood with its own prior and constraint
     standardize: whether values and coordinates are scaled to variance one before the model sees them; "values" or "coordinates" for
-        one of them only. Kernels and noise are in the scaled units, or in the caller's own with False. The coordinates of an
-        IndexKernel are never scaled.
+        one of them only. Kernels and noise are in the scaled units, or in the caller's own with False. Columns that an IndexKernel or
+        a HammingIMQKernel reads are never scaled.
     solver: "auto", or Direct(...), Spectral(...), Iterative(...), or one of the linear solvers
     optimizer: "auto", BFGS(...), LBFGS(...) or Adam(...)
     dtype: of the computation; results have the dtype of the data
@@ -89,7 +94,7 @@ class LKGP:
             raise InputError(f"optimizer must be 'auto', BFGS(...), LBFGS(...) or Adam(...), not {optimizer!r}.")
         self.kernels, self.mean, self.noise, self.standardize = kernels, mean, noise, standardize
         self.solver, self.optimizer, self.dtype, self.device = solver, optimizer, dtype, device
-        self.seed, self.progress, self.max_memory, self.strict = seed, progress, max_memory, strict
+        self.seed, self.progress, self.max_memory, self.strict = as_seed(seed), progress, max_memory, strict
         self._posterior: Posterior | None = None
 
     # Fitting
@@ -102,12 +107,8 @@ class LKGP:
         noise_variance: where it is known, a number or (n_1, ..., n_d), in squared units of Y
         optimize: False conditions with the hyperparameters as they are given
         """
-        kind = ArrayKind.of(Y)
         observations = from_array(coords, Y, noise_variance)
-        everywhere = None
-        if noise_variance is not None:
-            everywhere = known_noise(noise_variance, as_real_tensor(Y, "the array of values"), observations.grid.observed)
-        return self._fit(observations, kind, everywhere, optimize)
+        return self._fit(observations, ArrayKind.of(Y), noise_everywhere(noise_variance, Y), optimize)
 
     def fit_table(
         self,
@@ -139,21 +140,28 @@ class LKGP:
         posterior = self._fitted()
         old = self.observations_
         observations, everywhere = add_cells(old, Y, noise_variance, self._noise_everywhere)
-        start = observations.grid.gather(old.grid.scatter(posterior.weights))
-        return self._finish(observations, self._kind, everywhere, refit, self.model_, start)
+        start = observations.grid.gather(old.grid.scatter(posterior.weights.to(old.values.device)))
+        return self._finish(observations, self._kind, everywhere, refit, self.model_, self._value_scaling, self._coord_scalings, start)
 
-    def conditioned_on(self, Y: Array, coords: Sequence[Array] | None = None) -> "LKGP":
+    def conditioned_on(self, Y: Array, coords: Sequence[Array] | None = None, *, noise_variance: Array | None = None) -> "LKGP":
         """Another model with the same hyperparameters that has seen other values: those of this one less what is withheld, say.
+
+        Values of the same grid that are those of this model are means of as many measurements as they were here.
 
         Y: (n'_1, ..., n'_d), NaN where nothing was observed
         coords: of the values, one array a factor; those of this model by default
+        noise_variance: a number or (n'_1, ..., n'_d), where that of this model's values was given
         """
         self._fitted()
-        other = copy.copy(self)
+        if noise_variance is None and self.observations_.noise_variance is not None:
+            raise InputError("the noise of the values was given when the model was fitted, so give noise_variance for these, too.")
         coords = list(self.observations_.grid.coords) if coords is None else coords
-        return other._finish(from_array(coords, Y), self._kind, None, False, self.model_, None)
+        self._points(coords)  # refuses those that do not fit the kernels
+        observations = same_measurements(from_array(coords, Y, noise_variance), self.observations_)
+        everywhere, scalings = noise_everywhere(noise_variance, Y), (self._value_scaling, self._coord_scalings)
+        return copy.copy(self)._finish(observations, self._kind, everywhere, False, self.model_, *scalings)
 
-    def _fit(self, observations: Observations, kind: ArrayKind, noise_everywhere: Tensor | None, optimize: bool) -> "LKGP":
+    def _fit(self, observations: Observations, kind: ArrayKind, everywhere: Tensor | None, optimize: bool) -> "LKGP":
         coords = [x.double() for x in observations.grid.coords]
         given = self.kernels if self.kernels is not None else default_kernels([x.shape[1] for x in coords])
         if isinstance(given, Kernel) or len(given) != len(coords):
@@ -165,28 +173,29 @@ class LKGP:
         scale_coords = self.standardize in (True, "coordinates")
         values = observations.values.double()
         scaling = Scaling.standard(values) if scale_values else Scaling.identity(values)
-        self._value_scaling = scaling
-        self._coord_scalings = [
-            Scaling.standard(x) if scale_coords and not is_discrete(kernel) else Scaling.identity(x)
+        coord_scalings = [
+            Scaling.standard(x).except_for(discrete_columns(kernel, x)) if scale_coords else Scaling.identity(x)
             for kernel, x in zip(given, coords, strict=True)
         ]
         mean = (
             None if self.mean is None else float(scaling.apply(torch.tensor(float(self.mean), dtype=torch.float64, device=values.device)))
         )
-        model = LatentKroneckerGP(copy.deepcopy(list(given)), mean=mean, noise=copy.deepcopy(self.noise))
-        return self._finish(observations, kind, noise_everywhere, optimize, model, None)
+        model = LatentKroneckerGP([copy.deepcopy(kernel) for kernel in given], mean=mean, noise=copy.deepcopy(self.noise))
+        return self._finish(observations, kind, everywhere, optimize, model, scaling, coord_scalings)
 
     def _finish(
         self,
         observations: Observations,
         kind: ArrayKind,
-        noise_everywhere: Tensor | None,
+        everywhere: Tensor | None,
         optimize: bool,
         model: LatentKroneckerGP,
-        start: Tensor | None,
+        scaling: Scaling,
+        coord_scalings: list[Scaling],
+        start: Tensor | None = None,
     ) -> "LKGP":
         """Seek hyperparameters if asked, condition, report; nothing of an earlier fit is lost if that fails."""
-        data = self._scaled(observations)
+        data = self._scaled(observations, scaling, coord_scalings)
         model = copy.deepcopy(model).to(dtype=self.dtype, device=data.values.device)
         notes = []
         result: FitResult | None = None
@@ -204,16 +213,24 @@ class LKGP:
             )
             model = result.model
         began = time.perf_counter()
-        chosen = plan(model, data, self.solver, self.max_memory)
-        posterior = condition(model, data, chosen, seed=self.seed, max_memory=self.max_memory, x0=start)
+        try:
+            chosen = plan(model, data, self.solver, self.max_memory)
+        except InputError as error:
+            if result is None:
+                raise
+            # The search began with a factorisation that was small enough: what it found is not thrown away.
+            notes.append(f"the posterior was computed in the eigenbasis: {error}")
+            chosen = replace(plan(model, data, Spectral(), self.max_memory), why="spectral: direct inference became too large")
+        x0 = None if start is None else start.to(data.values.device)
+        posterior = condition(model, data, chosen, seed=self.seed, max_memory=self.max_memory, x0=x0)
         seconds = time.perf_counter() - began
-        self.model_, self._posterior, self._kind = model, posterior, kind
-        self.observations_, self._noise_everywhere = observations, noise_everywhere
-        scale = float(self._value_scaling.scale)
-        self.report_ = make_report(posterior, result, scale, observations.noise_variance is not None, seconds, notes)
+        report = make_report(posterior, result, float(scaling.scale), observations.noise_variance is not None, seconds, notes)
+        self.model_, self._posterior, self._kind, self.report_ = model, posterior, kind, report
+        self.observations_, self._noise_everywhere = observations, everywhere
+        self._value_scaling, self._coord_scalings = scaling, coord_scalings
         self._reported_draws: set[tuple[int, int]] = set()
         if result is not None and not result.converged:
-            self._complain(f"the search for hyperparameters did not converge: {result.reason}")
+            complain(f"the search for hyperparameters did not converge: {result.reason}", self.strict)
         self._check_solve(posterior.solution)
         return self
 
@@ -234,8 +251,7 @@ class LKGP:
         posterior = self._fitted()
         points, on_grid = self._points(coords)
         mean, variance = posterior.mean(points), posterior.variance(points)
-        if posterior.kept_draws:
-            self._check_draws(posterior)
+        self._check_draws(posterior, posterior.behind_variance)
         variance = variance.double() + self._noise_at(observation_noise, variance.double(), on_grid)
         std = variance.sqrt() * self._value_scaling.scale
         return self._kind.make(self._value_scaling.undo(mean.double())), self._kind.make(std)
@@ -249,14 +265,15 @@ class LKGP:
         """
         posterior = self._fitted()
         points, _ = self._points(coords)
-        return self._kind.make(posterior.covariance(points).double() * self._value_scaling.scale.square())
+        return self._kind.make(posterior.covariance(points, strict=self.strict).double() * self._value_scaling.scale.square())
 
     def sample(
         self, num_samples: int, coords: Sequence[Array | None] | None = None, *, seed: int | None = None, observation_noise: bool = False
     ) -> Array:
         """Joint draws at every cell of the product of `coords`, (num_samples, n'_1, ..., n'_d).
 
-        With the same number and seed the draws are the same functions, wherever they are asked.
+        With the same number and seed the draws are the same functions, wherever they are asked. At points that were not fitted, which
+        functions these are also depends on the order in which such points were asked for first.
 
         coords: as in `predict`
         seed: the model's own by default
@@ -266,13 +283,13 @@ class LKGP:
         if isinstance(num_samples, bool) or not isinstance(num_samples, (int, np.integer)) or num_samples < 1:
             raise InputError(f"num_samples must be a whole number of at least 1, not {num_samples!r}.")
         points, on_grid = self._points(coords)
-        seed = self.seed if seed is None else seed
+        seed = self.seed if seed is None else as_seed(seed)
         draws = posterior.draws(int(num_samples), seed)
-        self._check_draws(posterior)
+        self._check_draws(posterior, (int(num_samples), seed))
         values = draws(points).double()
         if observation_noise:
             noise = self._noise_at(observation_noise, values[0], on_grid)
-            generator = torch.Generator(values.device).manual_seed(seed + 1)
+            generator = torch.Generator(values.device).manual_seed(seed + OBSERVATION_SEED)
             values += noise.sqrt() * torch.randn(values.shape, generator=generator, dtype=values.dtype, device=values.device)
         # in place: the draws are the largest array of all
         return self._kind.make(values.mul_(self._value_scaling.scale).add_(self._value_scaling.shift))
@@ -317,7 +334,7 @@ class LKGP:
             return None
         return print_progress
 
-    def _scaled(self, observations: Observations) -> Observations:
+    def _scaled(self, observations: Observations, scaling: Scaling, coord_scalings: list[Scaling]) -> Observations:
         """The observations as the model sees them."""
         device = torch.device(self.device) if self.device is not None else observations.values.device
 
@@ -325,12 +342,12 @@ class LKGP:
             return tensor.to(dtype=self.dtype, device=device)
 
         grid = observations.grid
-        coords = tuple(to(scaling.apply(x.double())) for scaling, x in zip(self._coord_scalings, grid.coords, strict=True))
-        scale, squares = self._value_scaling.scale, (observations.noise_variance, observations.scatter)
+        coords = tuple(to(own.apply(x.double())) for own, x in zip(coord_scalings, grid.coords, strict=True))
+        scale, squares = scaling.scale, (observations.noise_variance, observations.scatter)
         noise, scatter = (None if square is None else to(square.double() / scale / scale) for square in squares)
         return Observations(
             PartialGrid(coords, grid.observed.to(device)),
-            to(self._value_scaling.apply(observations.values.double())),
+            to(scaling.apply(observations.values.double())),
             to(observations.counts),
             noise,
             scatter,
@@ -373,25 +390,36 @@ class LKGP:
         everywhere = torch.ones_like(like, dtype=torch.bool)
         return known_noise(known, like, everywhere) / self._value_scaling.scale.to(like) / self._value_scaling.scale.to(like)
 
-    def _complain(self, message: str) -> None:
-        if self.strict:
-            raise ConvergenceError(message)
-        warnings.warn(message, ConvergenceWarning, stacklevel=4)
-
     def _check_solve(self, solution: Solution) -> None:
         if not solution.converged:
-            self._complain(f"the solve did not converge: {solution}")
+            complain(f"the solve did not converge: {solution}", self.strict)
 
-    def _check_draws(self, posterior: Posterior) -> None:
-        """Put the solves of new draws into the report, and complain of those that failed."""
-        for key, draws in posterior.kept_draws.items():
-            if key in self._reported_draws:
-                continue
+    def _check_draws(self, posterior: Posterior, key: tuple[int, int]) -> None:
+        """Put the solve of new draws into the report, and complain if it failed: once, or each time where that is an error."""
+        if key not in posterior.kept_draws:
+            return
+        solution, new = posterior.kept_draws[key].solution, key not in self._reported_draws
+        if new:
             self._reported_draws.add(key)
-            residuals = draws.solution.residuals.double().cpu().numpy()
-            self.report_.sample_residuals = np.concatenate([self.report_.sample_residuals, residuals])
-            self.report_.products += draws.solution.products
-            if not draws.solution.converged:
+            self.report_.sample_residuals = np.concatenate([self.report_.sample_residuals, solution.residuals.double().cpu().numpy()])
+            self.report_.products += solution.products
+            if not solution.converged:
                 self.report_.converged = False
-                self.report_.notes.append(f"draws: {draws.solution}")
-            self._check_solve(draws.solution)
+                self.report_.notes.append(f"draws: {solution}")
+        if new or self.strict:
+            self._check_solve(solution)
+
+
+def noise_everywhere(noise_variance: Array | None, Y: Array) -> Tensor | None:
+    """The known noise variance of every cell, of the shape of Y, where it was given."""
+    if noise_variance is None:
+        return None
+    values = as_real_tensor(Y, "the array of values")
+    return known_noise(noise_variance, values, ~torch.isnan(values))
+
+
+def as_seed(seed: Any) -> int:
+    """Refuse what is not a whole number."""
+    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)):
+        raise InputError(f"seed must be a whole number, not {seed!r}.")
+    return int(seed)

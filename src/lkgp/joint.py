@@ -18,9 +18,6 @@ from torch import Tensor
 from lkgp.model import evaluate
 from lkgp.posterior import Posterior
 
-# Entries of C at a time.
-MOST_ENTRIES = 2**26
-
 
 @dataclass(frozen=True, eq=False)
 class Cells:
@@ -38,7 +35,7 @@ def joint_moments(posterior: Posterior, groups: Sequence[Cells]) -> tuple[Tensor
     if not count:
         like = groups[0].points
         return like.new_zeros(len(like), 0), like.new_zeros(len(like), 0, 0)
-    at_once = max(1, MOST_ENTRIES // (count * posterior.data.grid.num_observed))
+    at_once = max(1, posterior.columns_at_once() // count)
     parts = [
         _moments(posterior, [Cells(points, group.others) for points, group in zip(slices, groups, strict=True)])
         for slices in zip(*(group.points.split(at_once) for group in groups), strict=True)
@@ -58,7 +55,7 @@ def _moments(posterior: Posterior, groups: Sequence[Cells]) -> tuple[Tensor, Ten
     cross = torch.cat(crosses, dim=1)  # (b, c, n)
     prior = torch.cat([torch.cat([_prior(posterior, a, b) for b in groups], dim=2) for a in groups], dim=1)
     with torch.no_grad():
-        solved = posterior.solve(cross.flatten(0, 1).mT.contiguous()).values.mT.view(cross.shape).mT  # (b, n, c)
+        solved = posterior.inverse_times(cross.flatten(0, 1).mT).mT.reshape(cross.shape).mT  # (b, n, c)
     explained = cross @ solved
     explained = explained + explained.mT - cross.detach() @ solved
     mean = model.mean.constant.detach() + cross @ posterior.weights
@@ -84,12 +81,11 @@ def _prior(posterior: Posterior, a: Cells, b: Cells) -> Tensor:
 def row_moments(posterior: Posterior, columns: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
     """Mean and variance of f at single cells, each (m,): row i of every one of `columns`, (m, d_k), is where cell i lies."""
     grid, parts = posterior.data.grid, []
-    at_once = max(1, MOST_ENTRIES // grid.num_observed)
-    for rows in zip(*(column.split(at_once) for column in columns), strict=True):
+    for rows in zip(*(column.split(posterior.columns_at_once()) for column in columns), strict=True):
         factors = zip(posterior.cross_factors(rows), grid.axis_index, strict=True)
         cross = reduce(torch.mul, [c[:, index] for c, index in factors])
         prior = reduce(torch.mul, [kernel(x, diag=True) for kernel, x in zip(posterior.model.kernels, rows, strict=True)])
-        explained = (cross * posterior.solve(cross.mT.contiguous()).values.mT).sum(dim=1)
+        explained = (cross * posterior.inverse_times(cross.mT).mT).sum(dim=1)
         parts.append((posterior.model.mean.constant + cross @ posterior.weights, prior - explained))
     mean, variance = (torch.cat(part) for part in zip(*parts, strict=True))
     return mean, variance.clamp(min=torch.finfo(variance.dtype).eps)

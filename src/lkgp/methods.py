@@ -236,7 +236,7 @@ def _candidates(
         return
     found = ranks(method.fit_tolerance if fitting else method.tolerance)
     columns = 1 + (FIT_COLUMNS if fitting else method.num_samples)
-    at_once = columns if fitting else columns_at_once(grid, max_memory)
+    at_once = columns if fitting else columns_at_once(grid.num_cells, max_memory)
     spaces: tuple[Space, ...] = (method.space,) if isinstance(solver, Spectral) else get_args(Space)
     for space in spaces:
         if space == "modes":

@@ -219,17 +219,19 @@ def prior_data(operator: LatentKronecker, probes: Probes) -> Tensor:
     return latent + operator.noise_diagonal().sqrt()[:, None] * probes.noise
 
 
-def log_determinant(operator: LatentKronecker, preconditioner: Preconditioner | None, probes: Tensor, steps: int) -> tuple[Tensor, float]:
+def log_determinant(
+    operator: LatentKronecker, preconditioner: Preconditioner | None, probes: Tensor, steps: int, max_memory: float | None = None
+) -> tuple[Tensor, float]:
     """log det A and its standard error, by quadrature of what the preconditioner M = G G^T leaves of it.
 
         log det A = log det M + tr log(G^-1 A G^-T)
 
-    probes: (n, s) with E z z^T = I
+    probes: (n, s) with E z z^T = I; max_memory: bytes that large arrays may take at once
     """
     usable = preconditioner if preconditioner is not None and preconditioner.logdet is not None else None
 
     def apply(x: Tensor) -> Tensor:
         return operator @ x if usable is None else usable.root_solve(operator @ usable.root_solve_t(x))
 
-    left, error = trace_of_log(apply, probes, steps)
+    left, error = trace_of_log(apply, probes, steps, max_memory=max_memory)
     return left if usable is None or usable.logdet is None else left + usable.logdet, error

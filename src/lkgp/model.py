@@ -11,6 +11,7 @@ from gpytorch.constraints import GreaterThan
 from gpytorch.kernels import (
     AdditiveKernel,
     CosineKernel,
+    HammingIMQKernel,
     IndexKernel,
     Kernel,
     MaternKernel,
@@ -34,6 +35,8 @@ from lkgp.spectrum import FactorBasis
 Structure = Literal["dense", "toeplitz", "lazy", "low_rank"]
 
 STATIONARY = (RBFKernel, MaternKernel, PeriodicKernel, RQKernel, CosineKernel, PiecewisePolynomialKernel)
+# Kernels that read coordinates as the numbers, or the marks, of categories.
+DISCRETE = (IndexKernel, HammingIMQKernel)
 # Below this many points a dense factor multiplies faster than the FFT of a Toeplitz one.
 TOEPLITZ_PAYS = 4096
 # The least noise variance that is learned, in units of the variance of the data.
@@ -141,9 +144,10 @@ class LatentKroneckerGP(nn.Module):
     def log_prior(self) -> Tensor:
         """The sum of the log densities of all priors on the hyperparameters, a scalar."""
         total = torch.zeros((), dtype=self.mean.constant.dtype, device=self.mean.constant.device)
-        for module in (*self.kernels, self.likelihood, self.mean):
-            for _, owner, prior, closure, _ in module.named_priors():
-                total = total + prior.log_prob(closure(owner)).sum()
+        for module in self.modules():  # each once, also a kernel that several factors share
+            for prior, closure, _ in getattr(module, "_priors", {}).values():
+                if prior is not None:
+                    total = total + prior.log_prob(closure(module)).sum()
         return total
 
 
@@ -185,8 +189,17 @@ def is_regular(coords: Tensor) -> bool:
 
 
 def is_discrete(kernel: Kernel) -> bool:
-    """Whether the kernel reads its coordinates as the numbers of categories."""
-    return any(isinstance(part, IndexKernel) for part in kernel.modules())
+    """Whether the kernel, or a part of it, reads its coordinates as categories."""
+    return any(isinstance(part, DISCRETE) for part in kernel.modules())
+
+
+def discrete_columns(kernel: Kernel, coords: Tensor) -> Tensor:
+    """Which columns of the coordinates (n_k, d_k) are read as categories, (d_k,)."""
+    found = torch.zeros(coords.shape[1], dtype=torch.bool, device=coords.device)
+    for part in kernel.modules():
+        if isinstance(part, DISCRETE):
+            found[slice(None) if part.active_dims is None else part.active_dims.to(found.device)] = True
+    return found
 
 
 def check_is_kernel(kernel: object, factor: int) -> None:

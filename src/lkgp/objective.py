@@ -9,9 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from lkgp.costs import columns_at_once
 from lkgp.direct import TooLargeError
 from lkgp.information import average_information
-from lkgp.methods import Direct, Plan, Spectral
+from lkgp.methods import FIT_COLUMNS, Direct, Plan, Spectral
 from lkgp.mll import Likelihood, Probes, exact_mll, spectral_mll, stochastic_mll
 from lkgp.model import LatentKroneckerGP
 from lkgp.parameters import FreeParameters
@@ -43,8 +44,18 @@ class Objective:
     products: with A, of one column each
     """
 
-    def __init__(self, model: LatentKroneckerGP, data: Observations, chosen: Plan, seed: int, progress: Progress | None) -> None:
+    def __init__(
+        self,
+        model: LatentKroneckerGP,
+        data: Observations,
+        chosen: Plan,
+        seed: int,
+        progress: Progress | None,
+        max_memory: float | None = None,
+    ) -> None:
         self.model, self.data, self.plan, self.progress = model, data, chosen, progress
+        # As many as the plan counts with, or more where memory allows.
+        self.columns_at_once = max(1 + FIT_COLUMNS, columns_at_once(data.grid.num_cells, max_memory))
         self.parameters = FreeParameters(model)
         self.history: list[float] = []
         self.products = 0
@@ -92,9 +103,12 @@ class Objective:
         if np.isfinite(gradient).all() and total > self.best_value:
             self.best_value, self.best = total, here
 
+        def solve(columns: Tensor) -> Tensor:
+            return torch.cat([likelihood.solve(some) for some in columns.split(self.columns_at_once, dim=1)], dim=1)
+
         def information() -> np.ndarray:
             self.parameters.set(here)
-            found = average_information(self.model, self.data, likelihood.weights, likelihood.solve, self.parameters.tensors)
+            found = average_information(self.model, self.data, likelihood.weights, solve, self.parameters.tensors)
             scales = self.parameters.scales()
             return found.cpu().numpy() * scales * scales[:, None]
 

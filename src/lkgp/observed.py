@@ -161,7 +161,8 @@ class ObservedSystem(LatentSystem):
     def spread(self) -> float:
         """The size of a posterior deviation of f over the observed cells, about, as far as the leading modes tell."""
         share, square = len(self.noise) / self.grid.num_cells, self.inverse.scale.square()
-        return math.sqrt(float((square / (1 + share * square / self.noise.mean())).sum()) * share)
+        # The mean of the precisions: cells with a huge noise tell nothing, and must not hide what the others tell.
+        return math.sqrt(float((square / (1 + share * square * (1 / self.noise).mean())).sum()) * share)
 
     @property
     def block_size(self) -> int:
@@ -170,7 +171,7 @@ class ObservedSystem(LatentSystem):
     def equations(self, rhs: Tensor) -> CellEquations:
         return CellEquations(self, rhs)
 
-    def remaining_logdet(self, num_probes: int, steps: int, seed: int) -> tuple[Tensor, float]:
+    def remaining_logdet(self, num_probes: int, steps: int, seed: int, max_memory: float | None = None) -> tuple[Tensor, float]:
         """log det A - log det M and its standard error: tr log(G^-1 A G^-T) by quadrature, with M = G G^T."""
         generator = torch.Generator(self.noise.device).manual_seed(seed)
 
@@ -179,7 +180,7 @@ class ObservedSystem(LatentSystem):
 
         # Probes G w have covariance M. Lanczos in the inner product of M^-1 is that of G^-1 A G^-T, and needs no G.
         probes = self.inverse.from_modes(normal(self.block_size)) + self.noise.sqrt()[:, None] * normal(len(self.noise))
-        return trace_of_log(lambda x: self.exact @ self.inverse.solve(x), probes, steps, metric=self.inverse.solve)
+        return trace_of_log(lambda x: self.exact @ self.inverse.solve(x), probes, steps, self.inverse.solve, max_memory)
 
     def prior_data(self, normals: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
         """Draws of the data from the prior, (n, s), and the functions at every cell, (s, N), for normals (N, s) and noise (n, s)."""

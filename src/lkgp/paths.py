@@ -88,7 +88,7 @@ class PriorDraws:
         self.factors = [FactorRoot(model, k, points) for k, points in enumerate(coords)]
         self.num_given = [factor.root.shape[1] for factor in self.factors]
         self.normals = self._standard_normal([num, *self.num_given])
-        self.asked: list[list[Tensor]] = []  # the coordinates that brought new points, in their order
+        self.asked: list[Sequence[Tensor]] = []  # the coordinates that brought new points, in their order
 
     def _standard_normal(self, shape: Sequence[int]) -> Tensor:
         like = self.factors[0].root
@@ -108,6 +108,11 @@ class PriorDraws:
         if self.normals.shape != before:
             self.asked.append(list(coords))
         return self._evaluate(roots, self.normals[columns])
+
+    def replay(self, asked: Sequence[Sequence[Tensor]]) -> None:
+        """Draw what other draws of the same seed had drawn after these questions."""
+        for coords in asked:
+            self(coords, slice(0, 1))
 
     @torch.no_grad()
     def given_training(self, coords: Sequence[Tensor]) -> tuple[Callable[[slice], Tensor], Tensor]:

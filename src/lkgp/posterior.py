@@ -18,6 +18,7 @@ from torch import Tensor
 
 from lkgp.costs import columns_at_once
 from lkgp.direct import ReducedSystem
+from lkgp.errors import complain
 from lkgp.methods import Direct, Iterative, Plan, Spectral, factorise, spectral_system
 from lkgp.mll import Probes, gaussian_log_density, log_determinant
 from lkgp.model import LatentKroneckerGP, Structure
@@ -34,6 +35,8 @@ log = logging.getLogger("lkgp.posterior")
 
 # Sets of draws, beside those behind the variance, that are kept for when they are asked again.
 KEPT_DRAWS = 4
+# Sets of draws that were not kept, of which it is known which points they were asked for.
+KNOWN_QUESTIONS = 1000
 # A factor with so many points, and few modes, is used by its root: see `Posterior.structures`.
 LOW_RANK_PAYS = 500
 # The error of a sample, beside the spread of the posterior: far below what the number of samples makes of its standard deviation.
@@ -61,7 +64,7 @@ class PosteriorDraws:
         posterior, grid = self.posterior, self.posterior.data.grid
         generator = torch.Generator(grid.index.device).manual_seed(seed + NOISE_SEED)
         scale, parts = posterior.operator.noise_diagonal().sqrt(), []
-        for columns in self._blocks():
+        for columns in self._blocks(grid.num_cells):
             log.info("solving for draws %d to %d of %d", columns.start + 1, columns.stop, self.prior.num)
             latent = self.prior(grid.coords, columns)
             noisy = grid.gather(latent)
@@ -70,9 +73,9 @@ class PosteriorDraws:
             parts.append(posterior.solve(noisy, start=latent.mT, for_samples=True))
         return joined(parts)
 
-    def _blocks(self) -> list[slice]:
-        """The draws, as many at a time as memory allows."""
-        width, num = self.posterior.columns_at_once(), self.prior.num
+    def _blocks(self, cells: int) -> list[slice]:
+        """The draws, as many at a time as memory allows where they are evaluated at so many cells."""
+        width, num = self.posterior.columns_at_once(cells), self.prior.num
         return [slice(start, min(start + width, num)) for start in range(0, num, width)]
 
     @torch.no_grad()
@@ -81,7 +84,7 @@ class PosteriorDraws:
         shape = [len(x) for x in coords]
         weights = self.posterior.weights[:, None]
         values = self.weights.new_empty(self.prior.num, prod(shape))
-        for columns in self._blocks():
+        for columns in self._blocks(prod(shape)):
             values[columns] = (self.prior(coords, columns) + self.posterior.cross(coords, weights - self.weights[:, columns])).mT
         return values.add_(self.posterior.model.mean.constant.detach()).view(-1, *shape)
 
@@ -93,7 +96,7 @@ class PosteriorDraws:
         """
         given, left_open = self.prior.given_training(coords)
         total = torch.zeros_like(left_open)
-        for columns in self._blocks():
+        for columns in self._blocks(left_open.numel()):
             deviations = given(columns) - self.posterior.cross(coords, self.weights[:, columns])
             total += deviations.square_().sum(dim=1).view(left_open.shape)
         return total / self.prior.num + left_open
@@ -118,6 +121,8 @@ class Posterior:
 
     weights: a, (n,)
     solution: how the solve for them went
+    kept_draws: by their number and seed
+    questions: off the grid, to draws that are not kept any more, so that they can be made again as they were
     """
 
     model: LatentKroneckerGP
@@ -128,6 +133,7 @@ class Posterior:
     weights: Tensor = field(init=False)
     solution: Solution = field(init=False)
     kept_draws: dict[tuple[int, int], PosteriorDraws] = field(default_factory=dict)
+    questions: dict[tuple[int, int], list[Sequence[Tensor]]] = field(default_factory=dict)
 
     @cached_property
     def structures(self) -> tuple[Structure, ...]:
@@ -164,9 +170,19 @@ class Posterior:
         settings = self.plan.method.preconditioner
         return None if settings is None else settings.build(self.operator)
 
-    def columns_at_once(self) -> int:
-        """How many right-hand sides are solved for at a time."""
-        return columns_at_once(self.data.grid, self.max_memory)
+    def columns_at_once(self, cells: int = 0) -> int:
+        """How many right-hand sides are solved for at a time; or functions evaluated, at so many cells."""
+        return columns_at_once(max(self.data.grid.num_cells, cells), self.max_memory)
+
+    def inverse_times(self, rhs: Tensor, strict: bool = False) -> Tensor:
+        """A^-1 B for B (n, c), as many columns at a time as memory allows, with a complaint if it did not converge.
+
+        strict: whether that is an error instead of a warning
+        """
+        solution = joined([self.solve(columns.contiguous()) for columns in rhs.split(self.columns_at_once(), dim=1)])
+        if not solution.converged:
+            complain(f"the solve for a covariance did not converge: {solution}", strict)
+        return solution.values
 
     def solve(self, rhs: Tensor, x0: Tensor | None = None, start: Tensor | None = None, for_samples: bool = False) -> Solution:
         """A^-1 B for B (n, c).
@@ -265,20 +281,28 @@ class Posterior:
         elif isinstance(self.plan.method, Spectral) and isinstance(self.spectral, SpectralSystem) and self.spectral.complete:
             variance = prior - self.spectral.explained_variance(self.cross_factors(coords)).to(prior.dtype)
         else:
-            variance = self.draws(self.plan.method.num_samples, self.seed).variance(coords)
+            variance = self.draws(*self.behind_variance).variance(coords)
         # A variance is never below the rounding of the numbers that it is the difference of.
         return torch.maximum(variance, torch.finfo(prior.dtype).eps * prior)
 
     @torch.no_grad()
-    def covariance(self, coords: Sequence[Tensor]) -> Tensor:
-        """The joint posterior covariance of f at the cells of the product of `coords`, (N', N'): exact, and a solve for every cell."""
+    def covariance(self, coords: Sequence[Tensor], strict: bool = False) -> Tensor:
+        """The joint posterior covariance of f at the cells of the product of `coords`, (N', N'): exact, and a solve for every cell.
+
+        strict: whether a solve that does not converge is an error instead of a warning
+        """
         prior = reduce(torch.kron, [self.model.cross_factor(k, x, x) for k, x in enumerate(coords)])
         # C = K(., X), (N', n): at every observed cell, products of the factors' covariances
         factors = zip(self.cross_factors(coords), self.data.grid.axis_index, strict=True)
         cross = reduce(lambda a, b: (a[:, None, :] * b).flatten(0, 1), [c[:, index] for c, index in factors])
         # K(., .) - C A^-1 C^T
-        explained = cross @ self.solve(cross.mT.contiguous()).values
+        explained = cross @ self.inverse_times(cross.mT, strict)
         return prior - (explained + explained.mT) / 2
+
+    @property
+    def behind_variance(self) -> tuple[int, int]:
+        """Number and seed of the draws that the variance is computed from, where it is not exact."""
+        return getattr(self.plan.method, "num_samples", 0), self.seed
 
     @property
     def variance_error(self) -> float:
@@ -303,11 +327,11 @@ class Posterior:
         if isinstance(method, Direct):
             logdet, error = self.system.logdet, 0.0
         elif isinstance(method, Spectral):
-            left, error = self.spectral.remaining_logdet(num_probes, lanczos_steps, self.seed)
+            left, error = self.spectral.remaining_logdet(num_probes, lanczos_steps, self.seed, self.max_memory)
             logdet = left + self.spectral.known_logdet
         else:
             signs = Probes.draw(self.data, num_probes, self.seed).signs
-            logdet, error = log_determinant(self.operator, self.preconditioner, signs, lanczos_steps)
+            logdet, error = log_determinant(self.operator, self.preconditioner, signs, lanczos_steps, self.max_memory)
         density = gaussian_log_density((r * self.weights).sum(), logdet, len(r)) + self.model.log_scatter(self.data)
         return float(density), 0.5 * error
 
@@ -315,11 +339,14 @@ class Posterior:
     def draws(self, num: int, seed: int) -> PosteriorDraws:
         """`num` joint draws; asked again with the same numbers, the same ones."""
         if (num, seed) not in self.kept_draws:
-            behind_variance = (getattr(self.plan.method, "num_samples", None), self.seed)
-            others = [key for key in self.kept_draws if key != behind_variance]
+            others = [key for key in self.kept_draws if key != self.behind_variance]
             if len(others) >= KEPT_DRAWS:  # the oldest makes room
-                del self.kept_draws[others[0]]
+                asked = self.kept_draws.pop(others[0]).prior.asked
+                self.questions |= {others[0]: asked} if asked else {}
+                if len(self.questions) > KNOWN_QUESTIONS:
+                    del self.questions[next(iter(self.questions))]
             self.kept_draws[num, seed] = PosteriorDraws(self, num, seed)
+            self.kept_draws[num, seed].prior.replay(self.questions.pop((num, seed), ()))
         return self.kept_draws[num, seed]
 
 

@@ -6,12 +6,16 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-# Lanczos vectors, all of which are kept for reorthogonalisation, have this many entries in all, at the most.
-BASIS_ENTRIES = 2**27
+# Lanczos vectors, all of which are kept for reorthogonalisation, take this many bytes in all, where the caller sets no limit.
+BASIS_BYTES = 2**30
 
 
 def trace_of_log(
-    apply: Callable[[Tensor], Tensor], probes: Tensor, steps: int, metric: Callable[[Tensor], Tensor] | None = None
+    apply: Callable[[Tensor], Tensor],
+    probes: Tensor,
+    steps: int,
+    metric: Callable[[Tensor], Tensor] | None = None,
+    max_memory: float | None = None,
 ) -> tuple[Tensor, float]:
     """tr log B of a symmetric positive definite B, and its standard error: tr f(B) ~ mean of |z|^2 e_1^T f(T_z) e_1,
 
@@ -20,10 +24,13 @@ def trace_of_log(
     apply: X -> B X for X (n, c)
     probes: (n, s) with E z z^T = I; sqrt(n) I makes it exact
     metric: X -> W X, the inner product in which B is symmetric, x^T W y; then E z z^T = W^-1
+    max_memory: bytes that large arrays may take at once
     """
     steps = min(steps, len(probes))
+    budget = BASIS_BYTES if max_memory is None else min(BASIS_BYTES, max_memory / 4)
+    each = (1 if metric is None else 2) * steps * len(probes) * probes.element_size()
     parts = []
-    for block in probes.split(max(1, BASIS_ENTRIES // (len(probes) * steps)), dim=1):
+    for block in probes.split(max(1, int(budget / each)), dim=1):
         tridiagonal, squared = lanczos(apply, block, steps, metric)
         nodes, vectors = torch.linalg.eigh(tridiagonal)
         smallest = torch.finfo(nodes.dtype).tiny

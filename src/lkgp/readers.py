@@ -37,7 +37,7 @@ class Observations(NamedTuple):
 def as_real_tensor(array: Any, place: str) -> Tensor:
     """`array` as a tensor of floating point numbers; integers and booleans become float64, masked entries NaN."""
     if isinstance(array, Tensor):
-        tensor = array.detach()
+        tensor = array.detach().clone()  # what the caller changes later is not ours
     else:
         if isinstance(array, np.ma.MaskedArray):
             array = np.ma.filled(array.astype(float), np.nan)
@@ -189,6 +189,21 @@ def from_table(
     apart = torch.zeros_like(rows)
     apart[present] = rows[present] - means[group]
     return Observations(grid, means, counts, scatter=summed(apart.square()))
+
+
+def same_measurements(new: Observations, old: Observations) -> Observations:
+    """`new` with the counts and the scatter of `old` in those cells of the same grid that have the same value, where noise is learned."""
+    pairs = zip(new.grid.coords, old.grid.coords, strict=True)
+    same_grid = new.grid.shape == old.grid.shape and all(bool((a == b).all()) for a, b in pairs)
+    if new.noise_variance is not None or old.noise_variance is not None or not same_grid:
+        return new
+
+    def there(values: Tensor) -> Tensor:
+        return new.grid.gather(old.grid.scatter(values.to(new.values), fill=torch.nan))
+
+    same = new.values == there(old.values)
+    scatter = None if old.scatter is None else there(old.scatter).where(same, 0.0)
+    return new._replace(counts=there(old.counts).where(same, 1.0), scatter=scatter)
 
 
 def add_cells(old: Observations, values: Any, noise_variance: Any, noise_everywhere: Tensor | None) -> tuple[Observations, Tensor | None]:

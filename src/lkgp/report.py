@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from lkgp.fit import FitResult
+from lkgp.methods import Iterative
 from lkgp.posterior import Posterior
 
 # Of the estimate of the log-likelihood: enough to know it to a small part of a nat an observation.
@@ -34,7 +35,7 @@ class Report:
     predicted: "multiplications" and "memory" in bytes, as expected before the posterior was computed
     noise_std: standard deviation of the noise in the units of the data; None where it was given for each cell
     variance: where standard deviations come from
-    variance_error: their relative standard error; 0 where they are exact
+    variance_error: their relative standard error, by the number of samples; 0 where they are exact
     seconds: by stage
     converged: whether fit and solve both did
     notes: whatever else was decided
@@ -103,6 +104,9 @@ def make_report(
     solution, grid, chosen = posterior.solution, posterior.data.grid, posterior.plan
     value, error = posterior.log_likelihood(REPORT_PROBES, REPORT_LANCZOS_STEPS)
     exact = posterior.variance_error == 0
+    error_bars = "exact" if exact else f"from posterior samples; relative standard error {posterior.variance_error:.1%} at the most"
+    if isinstance(chosen.method, Iterative):
+        error_bars += ", beside the errors of solves"  # which only `Spectral` makes small beside the spread of the posterior
     predicted = {} if chosen.cost is None else {"multiplications": chosen.cost.multiplications, "memory": chosen.cost.memory}
     return Report(
         method=chosen.why,
@@ -123,7 +127,7 @@ def make_report(
         truncation=posterior.truncation,
         predicted=predicted,
         noise_std=None if known_noise else float(posterior.model.noise_variance().detach().sqrt()) * scale,
-        variance="exact" if exact else f"from posterior samples; relative standard error {posterior.variance_error:.1%} at the most",
+        variance=error_bars,
         variance_error=posterior.variance_error,
         seconds={"fit": result.seconds if result is not None else 0.0, "solve": seconds},
         converged=solution.converged and (result is None or result.converged),

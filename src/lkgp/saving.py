@@ -1,5 +1,6 @@
 """A fitted model as plain data and tensors, and back."""
 
+import copy
 from numbers import Real
 from typing import Any
 
@@ -7,7 +8,7 @@ import torch
 from torch import Tensor
 
 from lkgp import files
-from lkgp.errors import FileError
+from lkgp.errors import FileError, InputError
 from lkgp.grid import PartialGrid
 from lkgp.methods import Plan
 from lkgp.model import LatentKroneckerGP
@@ -41,6 +42,8 @@ def _build_solution(spec: dict[str, Any], values: Tensor) -> Solution:
 
 def describe_model(model: LatentKroneckerGP, prefix: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """A model as plain data, and its parameters under names that begin with `prefix`."""
+    if len(list(model.named_parameters(remove_duplicate=False))) > len(list(model.parameters())):
+        raise InputError("a kernel is in the model twice, and a file cannot keep that it is one; put a copy (copy.deepcopy) in one place.")
     spec = {
         "kernels": [files.describe_kernel(kernel) for kernel in model.kernels],
         "likelihood": files.describe_likelihood(model.likelihood),
@@ -97,7 +100,7 @@ def describe(gp: Any, posterior: Posterior) -> tuple[dict[str, Any], dict[str, T
         "report": gp.report_.to_dict(),
     }
     if gp.kernels is not None:
-        given = LatentKroneckerGP(list(gp.kernels), noise=gp.noise)
+        given = LatentKroneckerGP([copy.deepcopy(kernel) for kernel in gp.kernels], noise=gp.noise)
         header["given"], parameters = describe_model(given, "given")
         tensors |= parameters
     elif not isinstance(gp.noise, Real):
@@ -137,13 +140,13 @@ def rebuild(cls: type, header: dict[str, Any], tensors: dict[str, Tensor]) -> An
     plan = files.build_settings(header["plan"])
     if not isinstance(plan, Plan):
         raise FileError("the file does not say how its model was solved; it is damaged, save the model again.")
-    posterior = Posterior(gp.model_, gp._scaled(gp.observations_), plan, gp.seed, gp.max_memory)
+    data = gp._scaled(gp.observations_, gp._value_scaling, gp._coord_scalings)
+    posterior = Posterior(gp.model_, data, plan, gp.seed, gp.max_memory)
     posterior.weights = tensors["weights"]
     posterior.solution = _build_solution(header["solution"], posterior.weights[:, None])
     for i, spec in enumerate(header["draws"]):
         kept = PosteriorDraws(posterior, spec["num"], spec["seed"], _build_solution(spec["solution"], tensors[f"draws.{i}"]))
-        for j in range(spec["asked"]):
-            kept.prior([tensors[f"draws.{i}.{j}.{k}"] for k in range(num_factors)])
+        kept.prior.replay([[tensors[f"draws.{i}.{j}.{k}"] for k in range(num_factors)] for j in range(spec["asked"])])
         posterior.kept_draws[spec["num"], spec["seed"]] = kept
     gp._posterior, gp._reported_draws = posterior, set(posterior.kept_draws)
     return gp

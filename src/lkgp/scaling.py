@@ -34,6 +34,10 @@ class Scaling:
         constant = scale <= 8 * torch.finfo(data.dtype).eps * shift.abs()
         return cls(shift, torch.where(constant | (scale == 0), torch.ones_like(scale), scale))
 
+    def except_for(self, columns: Tensor) -> "Scaling":
+        """The same, but no change of the marked columns, (d_k,)."""
+        return Scaling(self.shift.masked_fill(columns, 0.0), self.scale.masked_fill(columns, 1.0))
+
     def apply(self, data: Tensor) -> Tensor:
         return (data - self.shift) / self.scale
 

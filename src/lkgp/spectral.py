@@ -211,12 +211,12 @@ class SpectralSystem(LatentSystem):
             return cells
         return cells.view(-1, *self.shape).permute(0, *(self.order.index(k) + 1 for k in range(len(self.order)))).reshape(len(cells), -1)
 
-    def remaining_logdet(self, num_probes: int, steps: int, seed: int) -> tuple[Tensor, float]:
+    def remaining_logdet(self, num_probes: int, steps: int, seed: int, max_memory: float | None = None) -> tuple[Tensor, float]:
         """log det A - `known_logdet` and its standard error, by quadrature; exact where H is diagonal."""
         shape = (self.size, 1 if self.complete else num_probes)
         generator = torch.Generator(self.noise.device).manual_seed(seed)
         signs = random_signs(torch.randn(shape, generator=generator, dtype=torch.float64, device=self.noise.device))
-        left, error = trace_of_log(self.exact.__matmul__, signs, 1 if self.complete else steps)
+        left, error = trace_of_log(self.exact.__matmul__, signs, 1 if self.complete else steps, max_memory=max_memory)
         return left, 0.0 if self.complete else error
 
     def prior_data(self, normals: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
