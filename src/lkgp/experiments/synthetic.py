@@ -24,7 +24,7 @@ from lkgp.operators import LatentKronecker
 DIMENSIONS = 10
 SIDES = (10, 18, 32, 56, 100, 178, 316, 562, 1000, 1778, 3162, 5623, 10000)
 # Without structure, n^2 numbers are kept; more than this many do not fit.
-LARGEST_MATRIX = 4e8
+LARGEST_MATRIX = 1.1e9
 REPEATS = 5
 BREAK_EVEN_RATIOS = tuple(i / 20 for i in range(2, 20))
 
