@@ -107,7 +107,8 @@ class PaperRecipe:
         # Both kinds of model have the same prior, which is drawn by the Cholesky factors of its two factors.
         factors = [kernel(x).to_dense() for kernel, x in zip(self.model.kernels, self.coords, strict=True)]
         with paper_settings():
-            first, second = (psd_safe_cholesky(factor.double()).float() for factor in factors)
+            # Factors in single precision need the jitter that GPyTorch adds to such.
+            first, second = (psd_safe_cholesky(factor.double(), jitter=1e-6).float() for factor in factors)
         normals = torch.randn(num_samples, len(first), len(second))
         prior = (first @ normals @ second.mT).flatten(1)
         constant, noise = self.model.mean_module.constant, self.model.likelihood.noise

@@ -76,9 +76,15 @@ def write(results: Path, page: Path) -> None:
 
 def _settings() -> list[str]:
     """What the small preset saves."""
-    small, paper = small_methods("lcbench"), paper_methods("lcbench")
-    lines = ["| | small preset | paper preset, learning curves and robot |", "|---|---|---|"]
-    return lines + [f"| {name} | {small[name]} | {paper[name]} |" for name in NAMES]
+    presets = [[methods(experiment) for experiment in ("lcbench", "sarcos")] for methods in (small_methods, paper_methods)]
+    lines = ["| | small preset | paper preset |", "|---|---|---|"]
+    for name in NAMES:
+        cells = []
+        for curves, robot in presets:
+            other = "" if str(curves[name]) == str(robot[name]) else f"; on the robot {robot[name]}"
+            cells.append(f"{curves[name]}{other}")
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return lines
 
 
 def _synthetic(results: Path, page: Path) -> list[str]:
