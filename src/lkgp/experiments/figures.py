@@ -24,7 +24,7 @@ def synthetic(records: Sequence[Record], path: Path) -> None:
             axis.loglog(*zip(*rows, strict=True), "o-", ms=3.5, label=label, color=colour)
         axis.set(xlabel="cells n", title=title)
         axis.grid(alpha=0.3)
-    axes[0].legend(frameon=False, loc="lower right")
+    axes[1].legend(frameon=False, loc="upper left")
     figure.savefig(path, dpi=150)
     plt.close(figure)
 
