@@ -154,8 +154,9 @@ def _agreement(records: list[Record]) -> list[str]:
     largest = {name: max(abs(a[name] - b[name]) for a, b in pairs) for name in ("test_rmse", "test_nll")}
     return [
         f"With and without the grid, the same exact model: over {len(pairs)} pairs of runs the test RMSE differs by at most "
-        f"{largest['test_rmse']:.4f} and the test NLL by at most {largest['test_nll']:.4f}. In the small preset the search without the "
-        "grid goes on for longer than the other, so that both end at the same place: its seconds are not to be compared with those of LKGP.",
+        f"{largest['test_rmse']:.4f} and the test NLL by at most {largest['test_nll']:.4f}. In the small preset the search without "
+        "the grid goes on for longer than the other, so that both end at the same place: its seconds are not to be compared with "
+        "those of LKGP.",
         "",
     ]
 
