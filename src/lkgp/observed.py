@@ -18,7 +18,7 @@ from torch import Tensor
 from lkgp.grid import PartialGrid
 from lkgp.operators import Factor, LatentKronecker, factor_dense, kronecker_matmul
 from lkgp.quadrature import trace_of_log
-from lkgp.refinement import FLOAT32_RTOL, Equations, LatentSystem
+from lkgp.refinement import ASTRAY, FLOAT32_RTOL, Equations, LatentSystem
 from lkgp.solvers.cg import column_dots, descend
 from lkgp.spectrum import FactorBasis, product_roots
 from lkgp.whitening import Transform, cheapest_block, masked_gram
@@ -95,7 +95,7 @@ class CellEquations(Equations):
         step = torch.zeros_like(carried)
         everything = torch.arange(residual.shape[1], device=residual.device)
         goal = max(rtol, FLOAT32_RTOL)
-        products, iterations, _ = descend(self.fast, self.inverse, step, carried, everything, goal, budget, energy=True)
+        products, iterations, _ = descend(self.fast, self.inverse, step, carried, everything, goal, budget, energy=True, astray=ASTRAY)
         return step.double() * sizes, iterations, products
 
     def answer(self, unknowns: Tensor) -> tuple[Tensor, Tensor]:

@@ -13,6 +13,8 @@ from lkgp.solvers.base import column_norms
 
 # float32 rounds each product by about 6e-8 of its norm, so one correction cannot be asked for more than this.
 FLOAT32_RTOL = 1e-4
+# A correction whose residual has grown by this factor is given up.
+ASTRAY = 1e6
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,9 +122,15 @@ class LatentSystem(ABC):
             before, active = size, torch.nonzero(missed).flatten()
             wanted = min(0.7 / float(excess[active].max()), 0.5)
             step, spent, used = equations.correction(residual[:, active], wanted, max_iterations - iterations)
+            kept = unknowns[:, active]
             unknowns[:, active] += step
             iterations, products = iterations + spent, products + used + columns
             residual = equations.polished(unknowns)
+            worse = ~(equations.error_bound(residual)[active] <= size[active])
+            if bool(worse.any()):
+                # The rounded matrix was not positive definite, or rounding led astray: these columns stay as they were.
+                unknowns[:, active[worse]] = kept[:, worse]
+                residual, products = equations.polished(unknowns), products + columns
             energy = equations.energy(unknowns, residual)
         values, latent = equations.answer(unknowns)
         return LatentSolution(values, errors, iterations, products, reason, rtol, latent)

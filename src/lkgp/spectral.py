@@ -23,7 +23,7 @@ from torch import Tensor
 from lkgp.grid import PartialGrid
 from lkgp.operators import Factor, factor_dense
 from lkgp.quadrature import random_signs, trace_of_log
-from lkgp.refinement import FLOAT32_RTOL, Equations, LatentSystem
+from lkgp.refinement import ASTRAY, FLOAT32_RTOL, Equations, LatentSystem
 from lkgp.solvers.cg import descend
 from lkgp.spectrum import FactorBasis, largest_tails, product_roots
 from lkgp.whitening import Transform, Whitening, cheapest_order, make_whitening
@@ -104,7 +104,7 @@ class WeightEquations(Equations):
         carried = (whitened / sizes).to(system.scale.dtype)
         step = torch.zeros_like(carried)
         everything = torch.arange(residual.shape[1], device=residual.device)
-        products, iterations, _ = descend(system, None, step, carried, everything, max(rtol, FLOAT32_RTOL), budget)
+        products, iterations, _ = descend(system, None, step, carried, everything, max(rtol, FLOAT32_RTOL), budget, astray=ASTRAY)
         return whitening.solve_t(step.double() * sizes), iterations, products
 
     def answer(self, unknowns: Tensor) -> tuple[Tensor, Tensor]:

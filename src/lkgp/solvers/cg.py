@@ -1,5 +1,6 @@
 """Preconditioned conjugate gradients for many right-hand sides at once."""
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,7 +67,15 @@ class ConjugateGradients:
 
 
 def descend(
-    operator: Any, preconditioner: Any, x: Tensor, r: Tensor, active: Tensor, goal: float, budget: int, energy: bool = False
+    operator: Any,
+    preconditioner: Any,
+    x: Tensor,
+    r: Tensor,
+    active: Tensor,
+    goal: float,
+    budget: int,
+    energy: bool = False,
+    astray: float = math.inf,
 ) -> tuple[int, int, Reason | None]:
     """Run until the carried residuals of the `active` columns are below `goal`; changes x and r in place.
 
@@ -75,6 +84,7 @@ def descend(
 
     x: (n, c); r: (n, a); active: the columns of x that r belongs to, (a,)
     energy: whether residuals are measured by the preconditioner, r^T M^-1 r, instead of r^T r
+    astray: a residual that is larger than this has been led so far by rounding that going on is of no use
     """
     p = r.clone() if preconditioner is None else preconditioner.solve(r)
     rz = column_dots(r, p)
@@ -95,7 +105,10 @@ def descend(
         del ap
         z = r if preconditioner is None else preconditioner.solve(r)
         rz_next = column_dots(r, z)
-        keep = (rz_next.clamp(min=0).sqrt() if energy else torch.linalg.vector_norm(r, dim=0)) > goal
+        sizes = rz_next.clamp(min=0).sqrt() if energy else torch.linalg.vector_norm(r, dim=0)
+        if bool((sizes > astray).any()):
+            return products, step, Reason.STAGNATED
+        keep = sizes > goal
         if not bool(keep.all()):
             active, rz, rz_next = active[keep], rz[keep], rz_next[keep]
             if len(active) == 0:
