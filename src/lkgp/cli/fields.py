@@ -5,6 +5,8 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import reduce
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -54,7 +56,6 @@ def fill_gaps(
     """Fill the gaps of a file, with an error bar for every cell."""
     with errors_for_people(quiet=quiet):
         from lkgp import storage  # noqa: PLC0415  (needs packages of its own)
-        from lkgp.xarray import fit  # noqa: PLC0415
         from lkgp.xarray.datasets import check, put  # noqa: PLC0415
 
         began = time.perf_counter()
@@ -71,51 +72,70 @@ def fill_gaps(
         for name in opened.variables:
             check(opened.dataset[name], **about_factors, max_gap=max_gap)
         words = {**about_factors, "seed": seed, "max_memory": bytes_of(max_memory)}
-        pages: list[tuple[Any, Any]] = []
-        checks: list[Any] = []
-        result = opened.dataset
-        for name in opened.variables:
-            with progress(f"fitting {name}", quiet) as step:
-                tell_first = None if quiet else lambda outlook: remark(str(outlook))
-                fitted = fit(opened.dataset[name], **words, progress=step, tell=tell_first)
-            with remarks_of_the_engine(quiet):
-                checked = fitted.validate(seed=seed) if calibrate else None
-                what: dict[str, Any] = {
-                    "smooth": smooth,
-                    "never_observed": never_observed,
-                    "max_gap": max_gap,
-                    "calibrate": checked or False,
-                }
-                filled = fitted.fill(opened.dataset[name], **what)
-            result = put(result, filled)
-            pages.append((fitted, filled))
-            checks.append(checked)
-            if not quiet and not as_json:
-                tell(str(fitted.gp.report_))
+        how = {"smooth": smooth, "never_observed": never_observed, "max_gap": max_gap}
+        reports = not quiet and not as_json
+        variables = [fill_variable(opened.dataset[name], words, how, calibrate, quiet, reports) for name in opened.variables]
         # What took the longest is written before anything else is done with it.
-        opened.write(result, output, smooth)
+        opened.write(reduce(put, (one.filled for one in variables), opened.dataset), output, smooth)
     with errors_for_people(stopped=f"stopped; {output} is written, but not all that was asked beside it.", quiet=quiet):
-        for (fitted, _), path in zip(pages, models, strict=False):
-            fitted.save(path)
-        with remarks_of_the_engine(quiet):
-            if validate or report is not None:
-                checks = [checked or fitted.validate(seed=seed) for (fitted, _), checked in zip(pages, checks, strict=True)]
-        found = [summary(*page, checked) for page, checked in zip(pages, checks, strict=True)]
-        if not quiet and not as_json:
-            for checked in filter(None, checks):
+        for one, path in zip(variables, models, strict=False):
+            one.fitted.save(path)
+        if validate or report is not None:
+            with remarks_of_the_engine(quiet):
+                variables = [replace(one, checked=one.checked or one.fitted.validate(seed=seed)) for one in variables]
+        for checked in filter(None, (one.checked for one in variables)):
+            if reports:
                 tell(str(checked))
         if report is not None:
             from lkgp.webpage import write_page  # noqa: PLC0415
 
-            write_page(report, [(*page, checked) for page, checked in zip(pages, checks, strict=True)], title=source.name)
+            write_page(report, [(one.fitted, one.filled, one.checked) for one in variables], title=source.name)
         took = {"seconds": time.perf_counter() - began, "peak_memory": peak_memory()}
         if as_json:
+            found = [one.summary() for one in variables]
             tell(json.dumps({"output": str(output), "models": [str(path) for path in models], "variables": found, **took}))
         elif not quiet:
             for name, path in zip(opened.variables, models, strict=False):
                 tell(f"kept the model of {name} in {path}")
-            counts = ", ".join(f"{entry['filled']} cells of {entry['name']}" for entry in found)
+            counts = ", ".join(f"{one.count} cells of {one.fitted.name}" for one in variables)
             tell(f"filled {counts}; wrote {output} after {took['seconds']:.0f} s with at most {took['peak_memory'] / 1e9:.1f} GB of memory")
+
+
+@dataclass(frozen=True)
+class FilledVariable:
+    """What was done to a variable: its model, the dataset of its filled values, and how withheld ones were predicted, if that is known."""
+
+    fitted: Any
+    filled: Any
+    checked: Any = None
+
+    @property
+    def count(self) -> int:
+        return int(self.filled[f"{self.fitted.name}_filled"].sum())
+
+    def summary(self) -> dict[str, Any]:
+        """What there is to say, as plain data."""
+        report = self.fitted.gp.report_.to_dict()
+        del report["history"], report["residuals"], report["sample_residuals"]
+        checked = None if self.checked is None else self.checked.to_dict()
+        return {"name": self.fitted.name, "filled": self.count, "report": report, "validation": checked}
+
+
+def fill_variable(field: Any, words: dict[str, Any], how: dict[str, Any], calibrate: bool, quiet: bool, report: bool) -> FilledVariable:
+    """Fit and fill.
+
+    words: for `lkgp.xarray.fit`; how: for its `fill`; report: whether to tell of the fit on standard output
+    """
+    from lkgp.xarray import fit  # noqa: PLC0415  (needs packages of its own)
+
+    with progress(f"fitting {field.name}", quiet) as step:
+        fitted = fit(field, **words, progress=step, tell=None if quiet else lambda outlook: remark(str(outlook)))
+    with remarks_of_the_engine(quiet):
+        checked = fitted.validate(seed=words["seed"]) if calibrate else None
+        filled = fitted.fill(field, **how, calibrate=checked or False)
+    if report:
+        tell(str(fitted.gp.report_))
+    return FilledVariable(fitted, filled, checked)
 
 
 def inspect_file(
@@ -246,14 +266,6 @@ def model_paths(path: Path | None, variables: list[str]) -> list[Path]:
     if path is None:
         return []
     return [path] if len(variables) == 1 else [path.with_stem(f"{path.stem}-{name}") for name in variables]
-
-
-def summary(fitted: Any, filled: Any, checked: Any) -> dict[str, Any]:
-    """What there is to say of a variable, as plain data."""
-    report = fitted.gp.report_.to_dict()
-    del report["history"], report["residuals"], report["sample_residuals"]
-    count = int(filled[f"{fitted.name}_filled"].sum())
-    return {"name": fitted.name, "filled": count, "report": report, "validation": None if checked is None else checked.to_dict()}
 
 
 def factor_words(space: str | None, time: str | None, factors: list[str] | None) -> dict[str, Any]:
