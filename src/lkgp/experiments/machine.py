@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-PACKAGES = ("lkgp", "torch", "gpytorch", "linear_operator", "botorch", "scikit-learn", "numpy", "scipy")
+PACKAGES = ("lkgp", "torch", "gpytorch", "linear_operator", "botorch", "scikit-learn", "faiss-cpu", "numpy", "scipy")
 
 
 def run_module(module: str, arguments: list[str], given: str, timeout: float) -> dict[str, Any]:

@@ -105,10 +105,12 @@ class PaperRecipe:
     def sample(self, num_samples: int) -> Tensor:
         """Pathwise samples of the latent function at every cell, (num_samples, p q)."""
         # Both kinds of model have the same prior, which is drawn by the Cholesky factors of its two factors.
-        factors = [kernel(x).to_dense() for kernel, x in zip(self.model.kernels, self.coords, strict=True)]
+        # In single precision, such factors of smooth kernels are too far from positive definite for any reasonable jitter.
+        kernels = [copy.deepcopy(kernel).double() for kernel in self.model.kernels]
+        exact = [kernel(x.double()).to_dense() for kernel, x in zip(kernels, self.coords, strict=True)]
         with paper_settings():
-            # Factors in single precision need the jitter that GPyTorch adds to such.
-            first, second = (psd_safe_cholesky(factor.double(), jitter=1e-6).float() for factor in factors)
+            first, second = (psd_safe_cholesky(factor).float() for factor in exact)
+        factors = [factor.float() for factor in exact]
         normals = torch.randn(num_samples, len(first), len(second))
         prior = (first @ normals @ second.mT).flatten(1)
         constant, noise = self.model.mean_module.constant, self.model.likelihood.noise

@@ -167,7 +167,7 @@ class VNNGP(RowGP):
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Without GPyTorch's warnings about jitter and about faiss, which is not needed."""
+    """Without GPyTorch's warnings about jitter."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
