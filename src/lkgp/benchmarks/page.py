@@ -231,7 +231,7 @@ def _growth_chart(results: dict[str, Any], folder: Path) -> tuple[str, str] | No
     )
     left.set(xlabel="cells", ylabel="seconds")
     right.set(xlabel="cells", ylabel="peak memory of the process, GB")
-    left.legend()
+    figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=3)
     figure.savefig(folder / "performance-growth.png", dpi=110)
     plt.close(figure)
     return "performance-growth.png", "Time and memory against the number of cells"
