@@ -10,9 +10,9 @@ BIN := .venv/bin
 # torch comes first and by its exact version: a looser request may fetch a build for other hardware.
 .venv/installed: requirements.lock pyproject.toml
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check --no-compile "$$(grep '^torch==' requirements.lock)"
-	$(BIN)/pip install --quiet --disable-pip-version-check --no-compile -r requirements.lock
-	$(BIN)/pip install --quiet --disable-pip-version-check --no-compile --no-deps --editable .
+	$(BIN)/pip install --quiet --disable-pip-version-check "$$(grep '^torch==' requirements.lock)"
+	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements.lock
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --editable .
 	touch $@
 
 demo: .venv/installed
