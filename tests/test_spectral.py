@@ -9,6 +9,7 @@ import torch
 from gpytorch.kernels import RBFKernel, ScaleKernel
 
 import lkgp.observed
+import lkgp.refinement
 import lkgp.whitening
 from cases import CASES, SOME, Case, name
 from lkgp import BFGS, LKGP, Direct, LatentKroneckerGP, Plan, Spectral, condition, fit, from_array, plan
@@ -59,6 +60,22 @@ def test_solves_and_log_determinant_are_those_of_the_oracle(case, precision, blo
     whole = math.sqrt(system.size) * torch.eye(system.size, dtype=torch.float64)
     left, _ = trace_of_log(system.exact.__matmul__, whole, system.size)
     assert float(left + system.known_logdet) == pytest.approx(np.linalg.slogdet(matrix)[1], abs=1e-7)
+
+
+def test_a_correction_that_makes_a_solve_worse_is_taken_back(monkeypatch):
+    data, matrix = CURVES.data(), CURVES.oracle().matrix
+    system = spectral_system(CURVES.build(), data, replace(TIGHT, space="dense"), 8)
+    system.fast = 1e-9 * system.fast  # so steps in float32 are far too long
+    rhs = torch.randn(len(matrix), 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    exact = np.linalg.solve(matrix, rhs.numpy())
+    solution = system.solve(rhs, 1e-9)
+    assert solution.converged
+    np.testing.assert_allclose(solution.values.numpy(), exact, atol=1e-6 * np.abs(exact).max())
+    # Where float64 cannot help either, what is left is as good as nothing, and no worse.
+    monkeypatch.setattr(lkgp.refinement.Equations, "refine_precision", lambda _: False)
+    stuck = system.solve(rhs, 1e-9)
+    assert stuck.reason is Reason.STAGNATED
+    assert np.linalg.norm(matrix @ stuck.values.numpy() - rhs.numpy()) <= (1 + 1e-9) * np.linalg.norm(rhs)
 
 
 @pytest.mark.parametrize("case", [*CASES, CURVES], ids=name)

@@ -122,7 +122,7 @@ class LatentSystem(ABC):
             before, active = size, torch.nonzero(missed).flatten()
             wanted = min(0.7 / float(excess[active].max()), 0.5)
             step, spent, used = equations.correction(residual[:, active], wanted, max_iterations - iterations)
-            kept = unknowns[:, active]
+            kept = unknowns[:, active]  # a copy
             unknowns[:, active] += step
             iterations, products = iterations + spent, products + used + columns
             residual = equations.polished(unknowns)
