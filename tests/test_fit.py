@@ -84,6 +84,7 @@ class Place:
     value: float
     gradient: np.ndarray
     curvature: np.ndarray
+    solved: bool = True
 
     def information(self):
         return self.curvature
@@ -122,6 +123,21 @@ def test_a_place_where_nothing_can_be_computed_is_backed_out_of():
     assert rosenbrock(accepted[-1], True).value > -0.3
     with pytest.raises(np.linalg.LinAlgError):
         maximise(walled, [np.array([2.0, 2.0])], 100, 1e-10)
+
+
+def test_gradients_of_solves_that_failed_are_not_followed():
+    def misleading(flat, gain):
+        here = rosenbrock(flat, False)
+        return here if flat[0] < 0.8 else replace(here, gradient=np.array([100.0, 100.0]), solved=False)
+
+    accepted = [np.array([-1.2, 1.0])]
+    converged, reason = maximise(misleading, accepted, 100, 1e-10)
+    assert not converged, reason
+    assert accepted[-1][0] < 0.8
+    assert rosenbrock(accepted[-1], True).value > -0.3
+    accepted = [np.array([2.0, 2.0])]
+    assert maximise(misleading, accepted, 100, 1e-10) == (False, "stopped at the first hyperparameters")
+    assert len(accepted) == 1
 
 
 def test_a_limit_of_steps_is_told():

@@ -250,6 +250,19 @@ def test_a_fit_whose_solves_fail_does_not_claim_to_have_converged():
     assert not result.converged
 
 
+@pytest.mark.parametrize("space", ["cells", "dense"])
+def test_a_fit_whose_solves_fail_at_the_start_stays_there(space):
+    """Gradients of solves that went nowhere would lead anywhere."""
+    case = Case("hard", (30, 25), "random", noise=1e-6)
+    model = case.build().requires_grad_(True)
+    result = fit(model, case.data(), method=Spectral(space=space, max_block=1, max_iterations=1))
+    assert not result.converged
+    assert "stopped at the first hyperparameters" in result.reason
+    assert "did not converge: the iteration limit was reached" in result.reason
+    for before, after in zip(model.parameters(), result.model.parameters(), strict=True):
+        torch.testing.assert_close(before, after)
+
+
 def test_settings_of_spaces_are_checked():
     with pytest.raises(InputError, match="space must be"):
         replace(Spectral(), space="rows")

@@ -35,6 +35,7 @@ class Evaluation:
     value: float
     gradient: np.ndarray
     information: Callable[[], np.ndarray]
+    solved: bool = True
 
 
 class Objective:
@@ -61,7 +62,7 @@ class Objective:
         self.products = 0
         self.best_value, self.best = -math.inf, self.parameters.get()
         self.warm_start: Tensor | None = None
-        self.failed_solve = ""
+        self.failed_solve, self.solved_well_enough = "", True
         self.too_large, self.too_large_at = "", -math.inf
         self.seed = seed
         self.probes: Probes | None = None
@@ -112,7 +113,7 @@ class Objective:
             scales = self.parameters.scales()
             return found.cpu().numpy() * scales * scales[:, None]
 
-        return Evaluation(total, gradient, information)
+        return Evaluation(total, gradient, information, self.solved_well_enough)
 
     def ended_at_the_limit(self) -> bool:
         """Whether the last evaluations ran into systems that are too large, so that the best point may be no optimum."""
@@ -134,5 +135,7 @@ class Objective:
         assert estimate.solution is not None
         self.warm_start = estimate.next_start
         self.failed_solve = "" if estimate.solution.converged else str(estimate.solution)
+        # Those who set up solvers of their own decide themselves how rough a gradient may be.
+        self.solved_well_enough = not isinstance(method, Spectral) or bool((estimate.solution.residuals <= LOOSEST_RTOL).all())
         self.products += estimate.solution.products
         return estimate

@@ -57,6 +57,10 @@ class Point(Protocol):
     def information(self) -> Callable[[], np.ndarray]:
         """An estimate of minus the second derivatives, positive semidefinite, (P, P)."""
 
+    @property
+    def solved(self) -> bool:
+        """Whether the gradient is good enough to step along."""
+
 
 def maximise(evaluate: Callable[[np.ndarray, float], Point], accepted: list[np.ndarray], max_steps: int, enough: float) -> tuple[bool, str]:
     """Append ever better places to `accepted`, which begins with the start (P,). Returns whether that converged, and why it stopped.
@@ -67,6 +71,8 @@ def maximise(evaluate: Callable[[np.ndarray, float], Point], accepted: list[np.n
     here = evaluate(accepted[-1], math.inf)
     if not np.isfinite(here.gradient).all():
         raise np.linalg.LinAlgError("the likelihood cannot be computed at the first hyperparameters")
+    if not here.solved:
+        return False, "stopped at the first hyperparameters"
     largest = LARGEST_RADIUS if math.isfinite(here.value) else LARGEST_BLIND_RADIUS
     curvature, radius, hoped_for, informed = positive(here.information()), min(FIRST_RADIUS, largest), 0.0, 0
     for taken in range(max_steps):
@@ -85,7 +91,7 @@ def maximise(evaluate: Callable[[np.ndarray, float], Point], accepted: list[np.n
             if gained <= 0 and informed < taken:
                 # What was learned on the way here misled: begin with the information of this place.
                 curvature, informed = positive(here.information()), taken
-            if np.isfinite(there.gradient).all():
+            if usable(there):
                 curvature = updated(curvature, step, here.gradient - there.gradient)
             if gained > 0:
                 break
@@ -104,9 +110,13 @@ def maximise(evaluate: Callable[[np.ndarray, float], Point], accepted: list[np.n
     return False, f"the limit of {max_steps} steps was reached; raise max_steps of BFGS"
 
 
+def usable(point: Point) -> bool:
+    return point.solved and bool(np.isfinite(point.gradient).all())
+
+
 def gain(here: Point, there: Point, step: np.ndarray) -> float:
     """How much better `there` is: by the values, or, where they are not known, by the gradients along the way."""
-    if not np.isfinite(there.gradient).all():
+    if not usable(there):
         return -math.inf
     if math.isfinite(here.value) and math.isfinite(there.value):
         return there.value - here.value
