@@ -296,6 +296,19 @@ def test_a_start_is_used_and_a_limit_is_told(space, monkeypatch):
     assert float(short.residuals.max()) > 1e-8
 
 
+@pytest.mark.parametrize("space", ["cells", "dense"])
+def test_where_float32_leads_nowhere_float64_follows(space, monkeypatch):
+    """With a noise so far below the signal, the matrix that float32 rounds to is not the matrix."""
+    monkeypatch.setattr(lkgp.observed, "cheapest_block", lambda diagonal, *_: 20)
+    case = Case("hardly any noise", (12, 15), "curves", kinds=("matern", "rbf"), regular=True, noise=1e-6)
+    system = spectral_system(case.build(), case.data(), replace(TIGHT, space=space), 8)
+    rhs = torch.as_tensor(case.oracle().values)[:, None]
+    solution = system.solve(rhs, 1e-3)
+    assert solution.converged
+    exact = np.linalg.solve(case.oracle().matrix, rhs.numpy())
+    check_error_bound(solution, exact, case.oracle().matrix)
+
+
 def test_nonsense_is_told():
     system = spectral_system(CURVES.build(), CURVES.data(), TIGHT, 8)
     rhs = torch.full((system.grid.num_observed, 1), math.nan, dtype=torch.float64)

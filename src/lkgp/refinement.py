@@ -15,6 +15,8 @@ from lkgp.solvers.base import column_norms
 FLOAT32_RTOL = 1e-4
 # A correction whose residual has grown by this factor is given up.
 ASTRAY = 1e6
+# Iterations after which a correction in float32 is judged at the latest: where rounding leads nowhere, float64 follows.
+MOST_ROUGH_ITERATIONS = 100
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,7 +123,9 @@ class LatentSystem(ABC):
                 break
             before, active = size, torch.nonzero(missed).flatten()
             wanted = min(0.7 / float(excess[active].max()), 0.5)
-            step, spent, used = equations.correction(residual[:, active], wanted, max_iterations - iterations)
+            budget = max_iterations - iterations
+            budget = min(budget, MOST_ROUGH_ITERATIONS) if equations.fast is not equations.exact else budget
+            step, spent, used = equations.correction(residual[:, active], wanted, budget)
             kept = unknowns[:, active]  # a copy
             unknowns[:, active] += step
             iterations, products = iterations + spent, products + used + columns
