@@ -274,7 +274,8 @@ def test_a_verdict_is_that_of_the_dense_model_given_all_runs_and_its_own_reports
     configurations, curves = simulated(1, seed=7)
     curve = dict(enumerate(curves[0][:6], 1))
     forecast = stopping.judge(99, configurations[0], curve, finished).forecast
-    frame, learned = stopping._learn(finished)
+    frame, learned, degrees = stopping._learn(finished)
+    assert degrees == sum(run.complete for run in finished) == 11
     (points, times), values = stopping._table(frame, finished)
     every = frame.times(np.arange(1, EPOCHS + 1))
     whole = np.full((len(points) + 1, EPOCHS), np.nan)
@@ -284,9 +285,14 @@ def test_a_verdict_is_that_of_the_dense_model_given_all_runs_and_its_own_reports
     own = [oracle.coords[0][-1:], every[:, None]]
     mean, variance = oracle.mean_at(own)[0], oracle.variance_at(own)[0] + learned.noise_variance().item()
     assert np.allclose(forecast.median, frame.scale.undo(mean), rtol=1e-6)
-    assert np.allclose(forecast.upper, frame.scale.undo(mean + 1.6448536 * np.sqrt(variance)), rtol=1e-6)
+    # the 95th percentile of Student's t with 11 degrees of freedom
+    assert np.allclose(forecast.upper, frame.scale.undo(mean + 1.7958848 * np.sqrt(variance)), rtol=1e-6)
     best = min(run.curve[EPOCHS] for run in finished if run.complete)
     assert forecast.best == best
+    x = np.linspace(-400, 400, 4_000_001)
+    density = (1 + x**2 / degrees) ** (-(degrees + 1) / 2)
+    below = x <= (float(frame.scale.apply(np.array(best))) - mean[-1]) / np.sqrt(variance[-1])
+    assert forecast.probability == pytest.approx(density[below].sum() / density.sum(), rel=1e-3)
 
 
 def test_bad_runs_are_stopped_and_good_ones_are_not(finished):

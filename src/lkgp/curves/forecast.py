@@ -1,9 +1,10 @@
 """How a training run will go on, in numbers and in a sentence."""
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.stats import norm
+from scipy.stats import t as student
 
 from lkgp.curves.values import ValueScale
 
@@ -68,12 +69,15 @@ def forecast_from(
     best: float | None,
     level: float,
     run: int | None = None,
+    degrees: float = math.inf,
 ) -> Forecast:
-    """epochs, mean and std in units of the model: (epochs,)."""
-    reach = float(norm.ppf(0.5 + level / 2))
+    """epochs, mean and std in units of the model: (epochs,); degrees: how many runs have told what `std` is."""
+    # A deviation that is itself learned from few runs makes Student's t of a normal distribution.
+    value = student(degrees)
+    reach = float(value.ppf(0.5 + level / 2))
     ends = [scale.undo(mean - reach * std), scale.undo(mean + reach * std)]
     probability = np.nan
     if best is not None:
         # smaller is better in units of the model
-        probability = float(norm.cdf((scale.apply(np.array(best)) - mean[-1]) / std[-1]))
+        probability = float(value.cdf((scale.apply(np.array(best)) - mean[-1]) / std[-1]))
     return Forecast(run, seen, epochs, scale.undo(mean), np.minimum(*ends), np.maximum(*ends), level, best, probability)

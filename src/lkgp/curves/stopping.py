@@ -90,9 +90,13 @@ class Verdict:
 
 @dataclass(frozen=True, eq=False)
 class Expected:
-    """The curve of a run as the finished runs have it: mean (epochs,) and covariance (epochs, epochs) in units of the model."""
+    """The curve of a run as the finished runs have it: mean (epochs,) and covariance (epochs, epochs) in units of the model.
+
+    degrees: how many complete runs the model was learned from
+    """
 
     frame: Frame
+    degrees: int
     noise: float
     mean: np.ndarray
     covariance: np.ndarray
@@ -135,7 +139,7 @@ class EarlyStopping:
         ValueScale.of(np.full(1, 0.5), direction, transform)  # refuses what is neither a direction nor a transform
         self.last_epoch, self.direction, self.transform, self.threshold = int(last_epoch), direction, transform, threshold
         self.n_startup_runs, self.n_warmup_epochs = n_startup_runs, n_warmup_epochs
-        self._learned: OrderedDict[Any, tuple[Frame, LatentKroneckerGP]] = OrderedDict()
+        self._learned: OrderedDict[Any, tuple[Frame, LatentKroneckerGP, int]] = OrderedDict()
         self._expected: OrderedDict[Any, Expected] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -183,7 +187,7 @@ class EarlyStopping:
         known = np.isfinite(z)
         mean, std = expected.given(epochs[known], z[known])
         ahead = self._in_epochs(np.arange(1, len(mean) + 1))
-        forecast = forecast_from(expected.frame.scale, ahead, mean, std, seen, best, LEVEL, number)
+        forecast = forecast_from(expected.frame.scale, ahead, mean, std, seen, best, LEVEL, number, expected.degrees)
         return Verdict(bool(forecast.probability < self.threshold), forecast.why, forecast)
 
     # Epochs
@@ -208,7 +212,7 @@ class EarlyStopping:
         """The curve of a run as the finished runs have it."""
         key = (number, repr(configuration), *(run.digest for run in finished))
         if key not in self._expected:
-            frame, learned = self._learn(finished)
+            frame, learned, degrees = self._learn(finished)
             chosen = nearest(frame, learned, configuration, finished)
             data = from_array(*self._table(frame, chosen))
             posterior = condition(learned, data, plan(learned, data, "auto"))
@@ -216,11 +220,12 @@ class EarlyStopping:
             own = frame.points([configuration], np.array([-1.0]))
             asked = [torch.from_numpy(own), torch.from_numpy(frame.times(self._in_epochs(strides)))[:, None]]
             mean, covariance = posterior.mean(asked)[0].numpy(), posterior.covariance(asked).numpy()
-            keep(self._expected, key, Expected(frame, float(learned.noise_variance().detach()), mean, covariance), KEPT_RUNS)
+            noise = float(learned.noise_variance().detach())
+            keep(self._expected, key, Expected(frame, degrees, noise, mean, covariance), KEPT_RUNS)
         return self._expected[key]
 
-    def _learn(self, finished: Sequence[FinishedRun]) -> tuple[Frame, LatentKroneckerGP]:
-        """Hyperparameters, from the first finished runs: as many as there were when it was last time to learn."""
+    def _learn(self, finished: Sequence[FinishedRun]) -> tuple[Frame, LatentKroneckerGP, int]:
+        """Hyperparameters, from the first finished runs, as many as there were when it was last time to learn; how many were complete."""
         first = finished[: scheduled(len(finished), self.n_startup_runs)]
         key = tuple(run.digest for run in first)
         if key not in self._learned:
@@ -236,7 +241,7 @@ class EarlyStopping:
             found = fit(model, from_array(*self._table(frame, chosen)), optimizer=BFGS(max_steps=LEARNING_STEPS))
             if found.reason == INTERRUPTED:  # Ctrl-C is for the study, and what was half learned would differ from what others learn
                 raise KeyboardInterrupt
-            keep(self._learned, key, (frame, found.model), KEPT_MODELS)
+            keep(self._learned, key, (frame, found.model, sum(run.complete for run in chosen)), KEPT_MODELS)
         return self._learned[key]
 
     def _table(self, frame: Frame, runs: Sequence[FinishedRun]) -> tuple[list[np.ndarray], np.ndarray]:
