@@ -36,7 +36,7 @@ def section(results: dict[str, Any]) -> list[str]:
         "end is worse than the best of all, in units of how much a median run is worse.",
         "",
     ]
-    for found, what in ((replays, "on which lkgp's defaults were chosen"), (others, "that were not looked at while choosing")):
+    for found, what in ((replays, "on which lkgp's threshold and prior were chosen"), (others, "that were not looked at for that")):
         if found:
             lines += [f"{len({replay['dataset'] for replay in found})} sets {what}:", "", *table(found), ""]
     many = next((run["many"] for run in results["runs"] if run["case"] == "pruning-many"), None)
@@ -72,7 +72,7 @@ def chart(results: dict[str, Any], folder: Path) -> tuple[str, str] | None:
         points.setdefault(family, []).append((mean(found, "spent"), mean(found, "regret"), mean(found, "best_kept")))
     for family, places in points.items():
         spent, regret, kept = zip(*sorted(places), strict=True)
-        style = {"linewidth": 2.5, "color": "tab:blue"} if family == "lkgp" else {"linewidth": 1.0}
+        style = {"linewidth": 2.5, "color": "black"} if family == "lkgp" else {"linewidth": 1.0}
         left.plot([100 * x for x in spent], regret, "o-", label=family, **style)
         right.plot([100 * x for x in spent], [100 * x for x in kept], "o-", label=family, **style)
     left.set(xlabel="epochs spent, %", ylabel="mean regret")
