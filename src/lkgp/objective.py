@@ -62,7 +62,7 @@ class Objective:
         self.products = 0
         self.best_value, self.best = -math.inf, self.parameters.get()
         self.warm_start: Tensor | None = None
-        self.failed_solve, self.solved_well_enough = "", True
+        self.failed_solve = ""
         self.too_large, self.too_large_at = "", -math.inf
         self.seed = seed
         self.probes: Probes | None = None
@@ -113,7 +113,10 @@ class Objective:
             scales = self.parameters.scales()
             return found.cpu().numpy() * scales * scales[:, None]
 
-        return Evaluation(total, gradient, information, self.solved_well_enough)
+        # Those who set up solvers of their own decide themselves how rough a gradient may be.
+        judged = likelihood.solution if isinstance(self.plan.method, Spectral) else None
+        solved = judged is None or bool((judged.residuals <= LOOSEST_RTOL).all())
+        return Evaluation(total, gradient, information, solved)
 
     def ended_at_the_limit(self) -> bool:
         """Whether the last evaluations ran into systems that are too large, so that the best point may be no optimum."""
@@ -135,7 +138,5 @@ class Objective:
         assert estimate.solution is not None
         self.warm_start = estimate.next_start
         self.failed_solve = "" if estimate.solution.converged else str(estimate.solution)
-        # Those who set up solvers of their own decide themselves how rough a gradient may be.
-        self.solved_well_enough = not isinstance(method, Spectral) or bool((estimate.solution.residuals <= LOOSEST_RTOL).all())
         self.products += estimate.solution.products
         return estimate
