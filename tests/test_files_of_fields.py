@@ -263,7 +263,11 @@ def test_models_are_kept_and_asked_again(small, tmp_path):
     assert "linear in time" in run("validate", model).output
     assert "lkgp" in json.loads(run("validate", model, "--json").output)["scores"]
     assert "NAME=VALUE" in run("predict", model, tmp_path / "q.nc", "--at", "noon", code=2).output
-    assert "netCDF or Zarr" in run("sample", model, tmp_path / "q.csv", code=2).output
+    run("predict", model, tmp_path / "p.csv", "--at", "time=2019-03-02T12,2019-03-02T13", "--at", "latitude=50.5")
+    rows = pd.read_csv(tmp_path / "p.csv", parse_dates=["time"]).set_index(["time", "latitude", "longitude"]).t2m
+    np.testing.assert_allclose(rows.to_xarray().sel(predicted.indexes), predicted.t2m.transpose("time", "latitude", "longitude"))
+    run("sample", model, tmp_path / "s.parquet", "--samples", "3")
+    assert len(pd.read_parquet(tmp_path / "s.parquet")) == 3 * xr.load_dataset(small).t2m.size
     assert "not a model" in run("validate", small, code=2).output
 
 

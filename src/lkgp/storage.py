@@ -56,7 +56,9 @@ def read_dataset(path: Path) -> xr.Dataset:
     except PermissionError:
         raise FileError(f"{path} may not be read; check its permissions.") from None
     except (OSError, ValueError, KeyError, RuntimeError, TypeError) as error:
-        raise FileError(f"{path} is not a {kind} file that can be read ({first_line(error)}).") from None
+        # What xarray says where no reader knows the file is advice to programmers.
+        why = "" if "did not find a match" in str(error) else f" ({first_line(error)})"
+        raise FileError(f"{path} is not a {kind} file that can be read{why}.") from None
 
 
 @contextmanager

@@ -10,6 +10,8 @@ from lkgp.errors import FileError
 
 # A Zarr store has one of these files at its root, by its version.
 STORE_FILES = ("zarr.json", ".zgroup", ".zmetadata", ".zattrs")
+# A disk with less space than this, in bytes, counts as full.
+FULL_DISK = 16384
 
 
 def check_not_a_folder(path: Path) -> None:
@@ -35,7 +37,9 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
             os.replace(path, before)
         os.replace(temporary, path)
     except (OSError, RuntimeError, TypeError, ValueError) as error:
-        raise FileError(f"{path} could not be written, and nothing was left behind: {first_line(error)}.") from None
+        # Not every library can tell that the disk is full; what was half written still is on it.
+        why = "no space is left on the disk" if shutil.disk_usage(folder).free < FULL_DISK else first_line(error)
+        raise FileError(f"{path} could not be written, and nothing was left behind: {why}.") from None
     finally:
         if before.exists() and not path.exists():  # however this ended, Ctrl-C included
             os.replace(before, path)

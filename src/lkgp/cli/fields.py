@@ -164,7 +164,7 @@ def inspect_file(
 
 def predict_field(
     model: Annotated[Path, typer.Argument(help="A model that `lkgp fill --model` kept.")],
-    output: Annotated[Path, typer.Argument(help="netCDF or Zarr.")],
+    output: Annotated[Path, typer.Argument(help="netCDF or Zarr; CSV or Parquet for a row a cell.")],
     at: At = None,
     like: Like = None,
     field_only: Annotated[bool, typer.Option("--field-only", help="Error bars of the field, without those of a measurement.")] = False,
@@ -176,7 +176,7 @@ def predict_field(
 
 def sample_field(
     model: Annotated[Path, typer.Argument(help="A model that `lkgp fill --model` kept.")],
-    output: Annotated[Path, typer.Argument(help="netCDF or Zarr.")],
+    output: Annotated[Path, typer.Argument(help="netCDF or Zarr; CSV or Parquet for a row a cell.")],
     samples: Annotated[int, typer.Option(help="How many.")] = 16,
     at: At = None,
     like: Like = None,
@@ -193,10 +193,12 @@ def answer(model: Path, output: Path, overwrite: bool, ask: Callable[[Any], Any]
         from lkgp import storage  # noqa: PLC0415  (needs packages of its own)
         from lkgp.xarray import FieldModel  # noqa: PLC0415
 
-        if storage.is_table(output):
-            raise InputError(f"{output.name} would be a table; give a netCDF or Zarr file.")
         storage.check_output(output, overwrite)
-        storage.write_dataset(ask(FieldModel.load(model)), output)
+        found = ask(FieldModel.load(model))
+        if storage.is_table(output):
+            storage.write_table(found.to_dataframe().reset_index(), output)
+        else:
+            storage.write_dataset(found, output)
         tell(f"wrote {output}")
 
 
