@@ -289,7 +289,7 @@ def test_replays_of_curves_spend_and_lose_what_the_pruner_says(monkeypatch, tmp_
     everything = pruning.replay("some", 0, "none", "default", runs=20)
     assert (everything.spent, everything.best_kept, everything.regret) == (1.0, True, 0.0)
     ours = pruning.replay("some", 0, "lkgp", "default", runs=20)
-    assert ours.spent < 0.6
+    assert ours.spent < 0.7  # ten runs must complete, and the others have two epochs of ten
     assert ours.best_kept
     assert ours.regret == 0.0
     few = {"lkgp": {"default": pruning.PRUNERS["lkgp"]["default"]}, "median": {"default": pruning.PRUNERS["median"]["default"]}}
@@ -298,16 +298,15 @@ def test_replays_of_curves_spend_and_lose_what_the_pruner_says(monkeypatch, tmp_
     looked_at, other = (pruning.measure(said.append, name, runs=12) for name in (pruning.SETS[0], "some"))
     assert len(said) == 2 * (pruning.ORDERS + pruning.OTHER_ORDERS)
     many = pruning.measure_many(said.append, runs=15)
-    monkeypatch.setattr(pruning, "SETS", pruning.SETS[:1])
-    monkeypatch.setattr(pruning, "OTHER_SETS", ())
-    fresh = pruning.measure_fresh(said.append, runs=12)
-    cases = {"pruning-a": looked_at, "pruning-b": other, "pruning-many": many, "pruning-fresh": fresh}
+    fresh = pruning.measure_fresh(said.append, "some", runs=12)
+    assert [(r["family"], r["setting"]) for r in fresh["fresh"]] == [("lkgp", "default"), ("median", "default")]
+    cases = {"pruning-a": looked_at, "pruning-b": other, "pruning-many": many, "pruning-fresh-some": fresh}
     results = {"runs": [{"case": case, "contestant": "lkgp", **found} for case, found in cases.items()]}
     section = "\n".join(pruning_page.section(results))
     assert f"| lkgp | default | {pruning.ORDERS} |" in section
     assert f"| lkgp | default | {pruning.OTHER_ORDERS} |" in section
-    assert "1 sets that were not looked at" in section
-    assert "drawn after it was chosen" in section
+    assert "1 sets more, of which" in section
+    assert "1 sets with runs that were drawn after" in section
     assert f"With 15 runs of {pruning.SETS[0]}" in section
     name, _ = pruning_page.chart(results, tmp_path)
     assert (tmp_path / name).stat().st_size > 10_000

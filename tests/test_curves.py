@@ -280,17 +280,23 @@ def test_a_verdict_is_that_of_the_dense_model_given_all_runs_and_its_own_reports
     every = frame.times(np.arange(1, EPOCHS + 1))
     whole = np.full((len(points) + 1, EPOCHS), np.nan)
     whole[:-1, np.searchsorted(every, times - 1e-9)] = values
+    rows, noise = np.vstack([points, frame.points(configurations, np.array([99.0]))]), learned.noise_variance().item()
+    without = dense_twin(learned, frame, rows, every, whole)
     whole[-1, :6] = frame.scale.apply(curves[0][:6])
-    oracle = dense_twin(learned, frame, np.vstack([points, frame.points(configurations, np.array([99.0]))]), every, whole)
-    own = [oracle.coords[0][-1:], every[:, None]]
-    mean, variance = oracle.mean_at(own)[0], oracle.variance_at(own)[0] + learned.noise_variance().item()
+    oracle = dense_twin(learned, frame, rows, every, whole)
+    own, begun = [oracle.coords[0][-1:], every[:, None]], [oracle.coords[0][-1:], every[:6, None]]
+    mean = oracle.mean_at(own)[0]
     assert np.allclose(forecast.median, frame.scale.undo(mean), rtol=1e-6)
-    # the 95th percentile of Student's t with 11 degrees of freedom
-    assert np.allclose(forecast.upper, frame.scale.undo(mean + 1.7958848 * np.sqrt(variance)), rtol=1e-6)
+    # how far its first six values are from what was expected before, in standard deviations: six or so of their squares
+    surprise = whole[-1, :6] - without.mean_at(begun)[0]
+    squares = surprise @ np.linalg.solve(without.covariance_at(begun).reshape(6, 6) + noise * np.eye(6), surprise)
+    variance = (oracle.variance_at(own)[0] + noise) * (11 + squares) / 17
+    # the 95th percentile of Student's t with 11 + 6 degrees of freedom
+    assert np.allclose(forecast.upper, frame.scale.undo(mean + 1.7396067 * np.sqrt(variance)), rtol=1e-6)
     best = min(run.curve[EPOCHS] for run in finished if run.complete)
     assert forecast.best == best
     x = np.linspace(-400, 400, 4_000_001)
-    density = (1 + x**2 / degrees) ** (-(degrees + 1) / 2)
+    density = (1 + x**2 / 17) ** (-(17 + 1) / 2)
     below = x <= (float(frame.scale.apply(np.array(best))) - mean[-1]) / np.sqrt(variance[-1])
     assert forecast.probability == pytest.approx(density[below].sum() / density.sum(), rel=1e-3)
 
@@ -322,7 +328,7 @@ def test_one_stopping_rule_serves_several_loops(finished):
 
 def test_nothing_is_stopped_while_all_end_alike():
     runs = [FinishedRun(i, {"x": i}, dict.fromkeys(range(1, 11), 0.1), True) for i in range(6)]
-    verdict = EarlyStopping(10, n_startup_runs=5, direction="maximize").judge(9, {"x": 3}, {1: 0.099}, runs)
+    verdict = EarlyStopping(10, n_startup_runs=5, direction="maximize").judge(9, {"x": 3}, {4: 0.099}, runs)
     assert not verdict.stop
     assert "ended alike" in verdict.why
     silent = [FinishedRun(10 + i, {"x": i}, {}, True) for i in range(50)]
@@ -336,7 +342,9 @@ def test_when_there_is_nothing_to_judge_by(finished):
     assert "of 12 runs are complete" in stopping.judge(50, {}, {5: 1.0}, finished).why
     assert stopping.judge(50, {}, {4: 1.0, 5: np.nan}, finished).stop
     stopping = EarlyStopping(EPOCHS, n_startup_runs=5, n_warmup_epochs=3)
-    assert "for 3 epochs first" in stopping.judge(50, {}, {2: 1.0}, finished).why
+    assert "for 3 epochs first" in stopping.judge(50, {}, {3: 1.0}, finished).why
+    assert stopping.judge(50, {}, {3: np.nan}, finished).stop
+    assert stopping.judge(50, finished[0].configuration, {4: 1.0}, finished).forecast is not None
     assert "is complete" in stopping.judge(50, finished[0].configuration, {EPOCHS: 1.0}, finished).why
     for words in ({"last_epoch": 0}, {"last_epoch": 5, "threshold": 0.0}, {"last_epoch": 5, "n_startup_runs": 0}):
         with pytest.raises(InputError):

@@ -83,6 +83,9 @@ def test_warmup_and_intervals_are_kept():
     lengths = {len(trial.intermediate_values) for trial in study.trials if trial.state.name == "PRUNED"}
     assert lengths
     assert lengths <= {4, 8, 12}
+    trial = study.ask()
+    trial.report(float("inf"), 0)
+    assert trial.should_prune()  # though it is warming up
 
 
 def test_a_value_that_is_not_a_number_is_pruned_and_a_failure_is_a_warning(monkeypatch):

@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import math
 import warnings
 from datetime import datetime
 from typing import Any, Literal
@@ -31,8 +32,8 @@ class LKGPPruner(BasePruner):
     max_resource: how many steps a complete trial reports; "auto" takes that from the complete trials
     threshold: a trial is pruned when the probability of ending better than the best is below this
     n_startup_trials: complete trials before any is pruned
-    n_warmup_steps: steps of every trial before it is pruned, also where a value is not a number
-    interval_steps: steps between two verdicts
+    n_warmup_steps: steps of every trial before it is judged; "auto" takes a twentieth of all
+    interval_steps: steps between two verdicts; a value that is not a number is pruned at once, though
     transform: of the values: "log", "logit", "none", or "auto" for what suits them
     """
 
@@ -42,18 +43,23 @@ class LKGPPruner(BasePruner):
         max_resource: int | Literal["auto"] = "auto",
         threshold: float = THRESHOLD,
         n_startup_trials: int = STARTUP,
-        n_warmup_steps: int = 0,
+        n_warmup_steps: int | Literal["auto"] = "auto",
         interval_steps: int = 1,
         transform: Transform = "auto",
     ) -> None:
         if max_resource != "auto" and (isinstance(max_resource, bool) or not isinstance(max_resource, int) or max_resource < 1):
             raise InputError(f"max_resource must be 'auto' or a whole number of at least 1, not {max_resource!r}.")
-        if n_warmup_steps < 0:
-            raise InputError(f"n_warmup_steps must not be negative, but it is {n_warmup_steps}.")
+        if n_warmup_steps != "auto" and n_warmup_steps < 0:
+            raise InputError(f"n_warmup_steps must be 'auto' or a number that is not negative, not {n_warmup_steps}.")
         if interval_steps < 1:
             raise InputError(f"interval_steps must be at least 1, not {interval_steps}.")
-        self.max_resource, self.n_warmup_steps, self.interval_steps = max_resource, n_warmup_steps, interval_steps
-        self.words: dict[str, Any] = {"threshold": threshold, "n_startup_runs": n_startup_trials, "transform": transform}
+        self.max_resource, self.interval_steps = max_resource, interval_steps
+        self.words: dict[str, Any] = {
+            "threshold": threshold,
+            "n_startup_runs": n_startup_trials,
+            "n_warmup_epochs": None if n_warmup_steps == "auto" else n_warmup_steps,
+            "transform": transform,
+        }
         EarlyStopping(1, **self.words)  # refuses what is out of range
         self._stopping: dict[tuple[int, str], EarlyStopping] = {}
         self._finished: dict[Any, FinishedRun] = {}  # which do not change any more
@@ -79,7 +85,7 @@ class LKGPPruner(BasePruner):
 
     def judge(self, study: Study, trial: FrozenTrial) -> Verdict | None:
         """The verdict on a trial, with its forecast; None between two intervals, and before the first report."""
-        if not self._is_due(trial):
+        if not trial.intermediate_values:
             return None
         done = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED))
         # In the order in which they were done, which is the same for everyone: those of before are then a beginning of those of now.
@@ -91,6 +97,8 @@ class LKGPPruner(BasePruner):
         if stopping is None:
             stopping = EarlyStopping(last_epoch, direction=direction, **self.words)
             self._stopping[last_epoch, direction] = stopping
+        if not self._is_due(trial, stopping.n_warmup_epochs):
+            return None
         return stopping.judge(trial.number, trial.params, curve_of(trial), [self._finished_run(study, t) for t in done])
 
     def _finished_run(self, study: Study, trial: FrozenTrial) -> FinishedRun:
@@ -99,14 +107,16 @@ class LKGPPruner(BasePruner):
             self._finished[key] = finished_run(trial)
         return self._finished[key]
 
-    def _is_due(self, trial: FrozenTrial) -> bool:
-        """Whether the last report is the first since the interval before."""
+    def _is_due(self, trial: FrozenTrial, warmup: int) -> bool:
+        """Whether the last report is the first since the interval before, or not a number."""
         steps = sorted(trial.intermediate_values)
-        if not steps or steps[-1] < self.n_warmup_steps:
-            return False
-        if len(steps) == 1 or steps[-2] < self.n_warmup_steps:
+        if not math.isfinite(trial.intermediate_values[steps[-1]]):
             return True
-        before, now = ((step - self.n_warmup_steps) // self.interval_steps for step in steps[-2:])
+        if steps[-1] < warmup:
+            return False
+        if len(steps) == 1 or steps[-2] < warmup:
+            return True
+        before, now = ((step - warmup) // self.interval_steps for step in steps[-2:])
         return now > before
 
 

@@ -61,7 +61,7 @@ MEASURES: dict[str, dict[str, Measure]] = {
     "growth": {"growth": growth.measure},
     "pruning": {
         **{f"pruning-{name}": partial(pruning.measure, dataset=name) for name in (*pruning.SETS, *pruning.OTHER_SETS)},
-        "pruning-fresh": pruning.measure_fresh,
+        **{f"pruning-fresh-{name}": partial(pruning.measure_fresh, dataset=name) for name in (*pruning.SETS, *pruning.OTHER_SETS)},
         "pruning-many": pruning.measure_many,
     },
 }

@@ -71,8 +71,7 @@ def forecast_from(
     run: int | None = None,
     degrees: float = math.inf,
 ) -> Forecast:
-    """epochs, mean and std in units of the model: (epochs,); degrees: how many runs have told what `std` is."""
-    # A deviation that is itself learned from few runs makes Student's t of a normal distribution.
+    """epochs, mean and std in units of the model: (epochs,); degrees: of freedom of Student's t; without end for a normal distribution."""
     value = student(degrees)
     reach = float(value.ppf(0.5 + level / 2))
     ends = [scale.undo(mean - reach * std), scale.undo(mean + reach * std)]

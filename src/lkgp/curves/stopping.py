@@ -3,10 +3,17 @@
 Hyperparameters are learned now and then, from the runs that have finished. Given them and the finished runs, the curve of a new run is
 known before it begins, as a mean m and a covariance C over its epochs; each value that it reports then changes that in closed form,
 
-    m' = m + C_t (C_tt + s^2 I)^-1 (z_t - m_t),      C' = C - C_t (C_tt + s^2 I)^-1 C_t^T,
+    m' = m + C_t S^-1 (z_t - m_t),      C' = C - C_t S^-1 C_t^T,      S = C_tt + s^2 I,
 
 so that a verdict takes a millisecond; the first one after another run has finished compares with all of them again, and takes some more.
 It depends on what was reported only, not on when it is asked for or by whom.
+
+How much runs differ is itself learned from few of them, and some are wilder than others. So a curve is Student's t, not normal, with as
+many degrees of freedom n as complete runs were learned from. Given t values of its own, it is Student's t with n + t degrees, and
+
+    C'' = (n + (z_t - m_t)^T S^-1 (z_t - m_t)) / (n + t) C':
+
+a run that surprises has wider error bars from then on, and one that goes as expected has narrower ones.
 """
 
 import hashlib
@@ -33,11 +40,12 @@ from lkgp.model import LatentKroneckerGP
 from lkgp.posterior import condition
 from lkgp.readers import from_array
 
-# The least probability of ending best that a run may have. Small, because it is asked after every epoch of every run, and because learning
-# curves have more surprises than a Gaussian process believes.
-THRESHOLD = 1e-4
+# The least probability of ending best that a run may have. Small, because it is asked after every epoch of every run.
+THRESHOLD = 1e-3
 # Complete runs before any is stopped.
 STARTUP = 10
+# The share of its epochs that every run has before it is judged: until then little more is known of it than its configuration.
+WARMUP = 0.05
 # Longer training is read in so many strides.
 MOST_EPOCHS = 100
 # Of finished runs, the epochs that count: so many, evenly spaced in their logarithm, and the last.
@@ -101,13 +109,19 @@ class Expected:
     mean: np.ndarray
     covariance: np.ndarray
 
-    def given(self, epochs: np.ndarray, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and standard deviation of the values to come, each (epochs,), given some at `epochs` (seen,), whole numbers from 1 on."""
+    def given(self, epochs: np.ndarray, z: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
+        """Mean and deviation of what is to come, each (epochs,), and degrees of freedom, given z (seen,) at `epochs` (seen,) from 1 on."""
         at = epochs.astype(int) - 1
-        gain = np.linalg.solve(self.covariance[np.ix_(at, at)] + self.noise * np.eye(len(at)), self.covariance[at]).T
-        mean = self.mean + gain @ (z - self.mean[at])
-        variance = np.diag(self.covariance) - np.einsum("et,te->e", gain, self.covariance[at])
-        return mean, np.sqrt(np.maximum(variance, 0.0) + self.noise)
+        surprise = z - self.mean[at]
+        # S^-1 C_t^T and S^-1 (z_t - m_t)
+        solved = np.linalg.solve(
+            self.covariance[np.ix_(at, at)] + self.noise * np.eye(len(at)), np.column_stack([self.covariance[at], surprise])
+        )
+        gain, weights = solved[:, :-1].T, solved[:, -1]
+        mean = self.mean + self.covariance[:, at] @ weights
+        variance = np.maximum(np.diag(self.covariance) - np.einsum("et,te->e", gain, self.covariance[at]), 0.0) + self.noise
+        degrees = self.degrees + len(at)
+        return mean, np.sqrt((self.degrees + surprise @ weights) / degrees * variance), degrees
 
 
 class EarlyStopping:
@@ -117,7 +131,7 @@ class EarlyStopping:
     direction: "minimize" or "maximize" the value; transform: as in CurveModel
     threshold: a run is stopped when the probability of ending better than the best is below this
     n_startup_runs: complete runs before any is stopped
-    n_warmup_epochs: epochs of every run before it is stopped; a value that is not a number stops it at once, though
+    n_warmup_epochs: epochs of every run before it is judged, a twentieth of all by default; a value that is not a number stops it at once
     """
 
     def __init__(
@@ -128,7 +142,7 @@ class EarlyStopping:
         transform: Transform = "auto",
         threshold: float = THRESHOLD,
         n_startup_runs: int = STARTUP,
-        n_warmup_epochs: int = 0,
+        n_warmup_epochs: int | None = None,
     ) -> None:
         if isinstance(last_epoch, bool) or not isinstance(last_epoch, (int, np.integer)) or last_epoch < 1:
             raise InputError(f"last_epoch must be a whole number of at least 1, not {last_epoch!r}.")
@@ -138,10 +152,12 @@ class EarlyStopping:
             raise InputError(f"n_startup_runs must be at least 1, not {n_startup_runs!r}.")
         ValueScale.of(np.full(1, 0.5), direction, transform)  # refuses what is neither a direction nor a transform
         self.last_epoch, self.direction, self.transform, self.threshold = int(last_epoch), direction, transform, threshold
-        self.n_startup_runs, self.n_warmup_epochs = n_startup_runs, n_warmup_epochs
+        self.n_startup_runs = n_startup_runs
+        self.n_warmup_epochs = math.ceil(WARMUP * self.last_epoch) if n_warmup_epochs is None else n_warmup_epochs
         self._learned: OrderedDict[Any, tuple[Frame, LatentKroneckerGP, int]] = OrderedDict()
         self._expected: OrderedDict[Any, Expected] = OrderedDict()
         self._lock = threading.Lock()
+        torch.broadcast_shapes((1,), (1,))  # loads hundreds of modules the first time: better now than in the first verdict
 
     def __getstate__(self) -> dict[str, Any]:
         """Settings only: what was learned is learned again."""
@@ -170,7 +186,7 @@ class EarlyStopping:
         complete = [run for run in finished if run.complete]
         if len(complete) < self.n_startup_runs:
             return Verdict(False, f"{len(complete)} of {self.n_startup_runs} runs are complete that it could be compared with.")
-        if newest < self.n_warmup_epochs:
+        if newest <= self.n_warmup_epochs:
             return Verdict(False, f"it may train for {self.n_warmup_epochs} epochs first.")
         if newest >= self.last_epoch:
             return Verdict(False, "it is complete.")
@@ -185,9 +201,9 @@ class EarlyStopping:
         epochs, values = self._strides(*seen)
         z = expected.frame.scale.apply(values)
         known = np.isfinite(z)
-        mean, std = expected.given(epochs[known], z[known])
+        mean, std, degrees = expected.given(epochs[known], z[known])
         ahead = self._in_epochs(np.arange(1, len(mean) + 1))
-        forecast = forecast_from(expected.frame.scale, ahead, mean, std, seen, best, LEVEL, number, expected.degrees)
+        forecast = forecast_from(expected.frame.scale, ahead, mean, std, seen, best, LEVEL, number, degrees)
         return Verdict(bool(forecast.probability < self.threshold), forecast.why, forecast)
 
     # Epochs
