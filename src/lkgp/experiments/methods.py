@@ -227,7 +227,7 @@ def small_methods(experiment: str) -> dict[str, Method]:
         ),
         # Fewer steps, and so longer ones: what is learned starts far from where it ends.
         "SVGP": InducingPoints(500, 30, 0.05),
-        "VNNGP": Neighbours(32, 20, 0.05),
+        "VNNGP": Neighbours(32, 20 if experiment == "climate" else 100, 0.05),
         "CaGP": ComputationAware(64, 100, 0.1),
         "imaginary observations": ImaginaryObservations(PAPER_STEPS[experiment], 0.1),
     }

@@ -76,13 +76,15 @@ def write(results: Path, page: Path) -> None:
 
 def _settings() -> list[str]:
     """What the small preset saves."""
-    presets = [[methods(experiment) for experiment in ("lcbench", "sarcos")] for methods in (small_methods, paper_methods)]
+    presets = [[methods(experiment) for experiment in ("lcbench", "sarcos", "climate")] for methods in (small_methods, paper_methods)]
     lines = ["| | small preset | paper preset |", "|---|---|---|"]
     for name in NAMES:
         cells = []
-        for curves, robot in presets:
-            other = "" if str(curves[name]) == str(robot[name]) else f"; on the robot {robot[name]}"
-            cells.append(f"{curves[name]}{other}")
+        for curves, *others in presets:
+            words = str(curves[name])
+            for where, methods in zip(("on the robot", "on climate"), others, strict=True):
+                words += "" if str(methods[name]) == str(curves[name]) else f"; {where} {methods[name]}"
+            cells.append(words)
         lines.append(f"| {name} | {' | '.join(cells)} |")
     return lines
 
