@@ -9,10 +9,10 @@ import argparse
 
 import numpy as np
 import torch
-import xarray as xr
 
+import xarray as xr
 from lkgp import metrics
-from lkgp.experiments.splits import split_generator, uniform_gaps
+from lkgp.studies.splits import split_generator, uniform_gaps
 
 
 def only_variable(path: str) -> xr.DataArray:

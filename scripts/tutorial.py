@@ -10,10 +10,10 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
-import xarray as xr
 from scipy.ndimage import gaussian_filter
 
 import lkgp.xarray  # noqa: F401  (adds .lkgp)
+import xarray as xr
 from lkgp import plots
 
 

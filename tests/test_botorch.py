@@ -10,10 +10,10 @@ from botorch.models.transforms.input import InputPerturbation, Normalize
 from botorch.optim import optimize_acqf
 from botorch.sampling import SobolQMCNormalSampler
 from botorch.utils.datasets import SupervisedDataset
+from oracle import Oracle, matern52
 
 from lkgp import LBFGS, InputError
 from lkgp.botorch import LastStep, LatentKroneckerGP
-from oracle import Oracle, matern52
 
 N, STEPS = 6, 4
 

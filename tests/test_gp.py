@@ -7,25 +7,15 @@ import warnings
 import numpy as np
 import pytest
 import torch
+from curves_data import curves
 from gpytorch.constraints import Interval
 from gpytorch.kernels import HammingIMQKernel, IndexKernel, LinearKernel, MaternKernel, PeriodicKernel, RBFKernel, ScaleKernel
 from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.priors import GammaPrior, LogNormalPrior, NormalPrior
+from oracle import Oracle, squared_exponential
 
 import lkgp
 from lkgp import BFGS, LBFGS, LKGP, Adam, ConjugateGradients, Direct, InputError, Iterative, LatentKroneckerGP, Spectral
-from oracle import Oracle, squared_exponential
-
-
-def curves(rows=14, columns=10, noise=0.02, seed=0):
-    """Smooth curves of two hyperparameters, cut at random."""
-    rng = np.random.default_rng(seed)
-    X, T = rng.uniform(-1, 1, (rows, 2)), np.linspace(0, 1, columns)
-    truth = np.sin(2 * X[:, :1]) + np.exp(-3 * T) * X[:, 1:] + 10
-    Y = truth + noise * rng.normal(size=truth.shape)
-    for i in range(rows):
-        Y[i, rng.integers(2, columns + 1) :] = np.nan
-    return X, T, Y, truth
 
 
 @pytest.fixture(scope="module")
@@ -552,14 +542,14 @@ def test_ctrl_c_keeps_the_best_so_far():
 def test_a_step_into_nonsense_is_backed_out(monkeypatch):
     """A likelihood that fails beyond some noise: all optimisers come back and end at finite parameters."""
     X, T, Y, _ = curves()
-    exact = lkgp.objective.exact_mll
+    exact = lkgp.fitting.objective.exact_mll
 
     def fragile(model, *rest):
         if model.noise_variance().item() < 0.01:
             raise torch.linalg.LinAlgError("not positive definite")
         return exact(model, *rest)
 
-    monkeypatch.setattr(lkgp.objective, "exact_mll", fragile)
+    monkeypatch.setattr("lkgp.fitting.objective.exact_mll", fragile)
     for optimizer in (BFGS(), LBFGS(), Adam(max_steps=80)):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", lkgp.ConvergenceWarning)
@@ -570,12 +560,12 @@ def test_a_step_into_nonsense_is_backed_out(monkeypatch):
 
 
 def test_a_large_fit_starts_on_some_of_the_curves_and_says_so(monkeypatch):
-    monkeypatch.setattr(lkgp.coarse, "COARSE_OBSERVATIONS", 150)
+    monkeypatch.setattr("lkgp.data.subsets.COARSE_OBSERVATIONS", 150)
     X, T, Y, _ = curves(rows=80, noise=0.05)
     gp = LKGP().fit([X, T], Y)
     assert any("started from the optimum on" in note for note in gp.report_.notes)
     assert gp.report_.converged
-    monkeypatch.setattr(lkgp.coarse, "COARSE_OBSERVATIONS", 10**6)
+    monkeypatch.setattr("lkgp.data.subsets.COARSE_OBSERVATIONS", 10**6)
     assert gp.log_marginal_likelihood() == pytest.approx(LKGP().fit([X, T], Y).log_marginal_likelihood(), abs=1.0)
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from lkgp import BFGS, InputError
 from lkgp.curves.stopping import scheduled
-from lkgp.fit import INTERRUPTED, fit
+from lkgp.fitting.search import INTERRUPTED, fit
 from lkgp.optuna import REASON, LKGPPruner
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)

@@ -14,7 +14,7 @@ import lkgp
 from lkgp import demo
 from lkgp.cli import app
 from lkgp.demo import curves as demo_curves
-from lkgp.experiments import problems
+from lkgp.studies import problems
 
 ROOT = Path(__file__).parents[1]
 

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
+from oracle import Oracle, matern52
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
@@ -13,7 +14,6 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from lkgp.sklearn import LKGPRegressor, LKGPTableRegressor
-from oracle import Oracle, matern52
 
 
 @parametrize_with_checks([LKGPRegressor(), LKGPTableRegressor()])

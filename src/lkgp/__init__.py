@@ -3,21 +3,21 @@
 import logging
 
 from lkgp import metrics
+from lkgp.data.grid import PartialGrid
+from lkgp.data.readers import Observations, from_array, from_table
 
 # The class that most people use
 from lkgp.errors import ConvergenceError, ConvergenceWarning, FileError, InputError, NotFittedError
 
 # The functional core
-from lkgp.fit import BFGS, LBFGS, Adam, FitResult, fit
+from lkgp.fitting.search import BFGS, LBFGS, Adam, FitResult, fit
 from lkgp.gp import LKGP
-from lkgp.grid import PartialGrid
 
 # How inference is done
-from lkgp.methods import Direct, Iterative, Plan, Spectral, plan
-from lkgp.model import LatentKroneckerGP
-from lkgp.posterior import Posterior, condition
-from lkgp.preconditioners import KroneckerEigenbasis, LeadingModes, Nystrom, PivotedCholesky
-from lkgp.readers import Observations, from_array, from_table
+from lkgp.inference.methods import Direct, Iterative, Plan, Spectral, plan
+from lkgp.linalg.preconditioners import KroneckerEigenbasis, LeadingModes, Nystrom, PivotedCholesky
+from lkgp.model.model import LatentKroneckerGP
+from lkgp.posterior.posterior import Posterior, condition
 from lkgp.report import Report
 from lkgp.solvers import (
     AlternatingProjections,

@@ -17,16 +17,16 @@ from linear_operator import to_linear_operator
 from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor, nn
 
+from lkgp.data.grid import PartialGrid, as_factor_coords
+from lkgp.data.readers import Observations, from_array
+from lkgp.data.scaling import Scaling
 from lkgp.errors import InputError
-from lkgp.fit import FitResult, fit
-from lkgp.grid import PartialGrid, as_factor_coords
-from lkgp.joint import Cells, joint_moments
-from lkgp.methods import plan
-from lkgp.model import LatentKroneckerGP as Core
-from lkgp.model import default_kernels
-from lkgp.posterior import Posterior, condition
-from lkgp.readers import Observations, from_array
-from lkgp.scaling import Scaling
+from lkgp.fitting.search import FitResult, fit
+from lkgp.inference.methods import plan
+from lkgp.model.model import LatentKroneckerGP as Core
+from lkgp.model.model import default_kernels
+from lkgp.posterior.moments import Cells, joint_moments
+from lkgp.posterior.posterior import Posterior, condition
 
 # Of a variance, what is lost in rounding.
 JITTER = 1e-9

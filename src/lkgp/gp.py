@@ -13,14 +13,8 @@ from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import GaussianLikelihood
 from torch import Tensor
 
-from lkgp import files
-from lkgp.errors import FileError, InputError, NotFittedError, complain
-from lkgp.fit import BFGS, LBFGS, Adam, FitResult, Optimizer, fit
-from lkgp.grid import PartialGrid, as_factor_coords
-from lkgp.methods import Direct, Iterative, Method, Spectral, plan
-from lkgp.model import LatentKroneckerGP, check_kernel, default_kernels, discrete_columns
-from lkgp.posterior import Posterior, condition
-from lkgp.readers import (
+from lkgp.data.grid import PartialGrid, as_factor_coords
+from lkgp.data.readers import (
     ArrayKind,
     Observations,
     add_cells,
@@ -31,9 +25,15 @@ from lkgp.readers import (
     known_noise,
     same_measurements,
 )
-from lkgp.report import make_report, print_progress
-from lkgp.saving import describe, rebuild
-from lkgp.scaling import Scaling
+from lkgp.data.scaling import Scaling
+from lkgp.errors import FileError, InputError, NotFittedError, complain
+from lkgp.fitting.search import BFGS, LBFGS, Adam, FitResult, Optimizer, fit
+from lkgp.inference.methods import Direct, Iterative, Method, Spectral, plan
+from lkgp.model.model import LatentKroneckerGP, check_kernel, default_kernels, discrete_columns
+from lkgp.persistence import model_file as files
+from lkgp.persistence.fitted import describe, rebuild
+from lkgp.posterior.posterior import Posterior, condition
+from lkgp.report import Report, make_report, print_progress
 from lkgp.solvers import Solution, Solver
 
 Array = Any  # a NumPy array or a torch tensor, as the caller likes
@@ -316,7 +316,9 @@ class LKGP:
         """Read a model that `save` wrote. Its predictions are those of the model that was saved, bit for bit."""
         header, tensors = files.read(path)
         try:
-            return rebuild(cls, header, tensors)
+            gp: LKGP = rebuild(cls, header, tensors)
+            gp.report_ = Report.from_dict(header["report"])
+            return gp
         except (KeyError, TypeError, AttributeError, IndexError, RuntimeError) as error:
             raise FileError(f"{path} is incomplete or damaged ({type(error).__name__}: {error}); save the model again.") from None
 

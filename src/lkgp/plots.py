@@ -5,10 +5,10 @@ from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
-import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
+import xarray as xr
 from lkgp.curves.forecast import Forecast
 from lkgp.errors import InputError
 from lkgp.xarray.factors import Meanings

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from lkgp.fit import FitResult
-from lkgp.methods import Iterative
-from lkgp.posterior import Posterior
+from lkgp.fitting.search import FitResult
+from lkgp.inference.methods import Iterative
+from lkgp.posterior.posterior import Posterior
 
 # Of the estimate of the log-likelihood: enough to know it to a small part of a nat an observation.
 REPORT_PROBES, REPORT_LANCZOS_STEPS = 3, 20

@@ -9,7 +9,7 @@ from sklearn.utils import check_array, check_consistent_length, check_random_sta
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from lkgp.gp import LKGP
-from lkgp.joint import row_moments
+from lkgp.posterior.moments import row_moments
 
 # Tasks without coordinates are related by a matrix of this rank, at the most, plus what each has of its own.
 TASK_RANK = 2

@@ -13,7 +13,7 @@ except ModuleNotFoundError as missing:
     sys.exit(f"the command line needs {missing.name}; install it with: pip install 'lkgp[cli]'")
 
 from lkgp.errors import ConvergenceError, FileError, InputError
-from lkgp.whole import first_line
+from lkgp.persistence.atomic import first_line
 
 # What was asked cannot be done; what was begun could not be finished; the user stopped it.
 BAD_INPUT, FAILED, STOPPED = 2, 1, 130

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 from lkgp.cli.common import bytes_of, err, errors_for_people, remark, tell, typer
 from lkgp.errors import InputError
-from lkgp.experiments.machine import peak_memory
+from lkgp.machine import peak_memory
 from lkgp.report import progress_words
 
 Variables = Annotated[list[str] | None, typer.Option("--variable", "-v", help="Only this variable; may be repeated.")]
@@ -55,7 +55,7 @@ def fill_gaps(
 ) -> None:
     """Fill the gaps of a file, with an error bar for every cell."""
     with errors_for_people(quiet=quiet):
-        from lkgp import storage  # noqa: PLC0415  (needs packages of its own)
+        from lkgp.xarray import storage  # noqa: PLC0415  (needs packages of its own)
         from lkgp.xarray.datasets import check, put  # noqa: PLC0415
 
         began = time.perf_counter()
@@ -190,8 +190,7 @@ def sample_field(
 def answer(model: Path, output: Path, overwrite: bool, ask: Callable[[Any], Any]) -> None:
     """Write the dataset that `ask` makes of a model that was kept."""
     with errors_for_people():
-        from lkgp import storage  # noqa: PLC0415  (needs packages of its own)
-        from lkgp.xarray import FieldModel  # noqa: PLC0415
+        from lkgp.xarray import FieldModel, storage  # noqa: PLC0415  (needs packages of its own)
 
         storage.check_output(output, overwrite)
         found = ask(FieldModel.load(model))
@@ -232,9 +231,9 @@ class Source:
         date_format: str | None,
         quiet: bool = False,
     ) -> "Source":
-        from lkgp import storage  # noqa: PLC0415  (needs packages of its own)
-        from lkgp.tables import STATION_NAMES, Table  # noqa: PLC0415
+        from lkgp.xarray import storage  # noqa: PLC0415  (needs packages of its own)
         from lkgp.xarray.datasets import choose_variables  # noqa: PLC0415
+        from lkgp.xarray.tables import STATION_NAMES, Table  # noqa: PLC0415
 
         if storage.is_table(path):
             names = (*STATION_NAMES, *([station.lower()] if station is not None else []))
@@ -255,7 +254,7 @@ class Source:
         return cls(dataset, chosen, time)
 
     def write(self, result: Any, path: Path, smooth: bool) -> None:
-        from lkgp import storage  # noqa: PLC0415  (needs packages of its own)
+        from lkgp.xarray import storage  # noqa: PLC0415  (needs packages of its own)
 
         if self.table is None:
             storage.write_dataset(result, path)
@@ -286,7 +285,7 @@ def places(fitted: Any, at: list[str] | None, like: Path | None) -> Any:
     if like is not None:
         if at:
             raise InputError("give either --at or --like, not both.")
-        from lkgp import storage  # noqa: PLC0415  (needs packages of its own)
+        from lkgp.xarray import storage  # noqa: PLC0415  (needs packages of its own)
 
         with storage.reading(like):
             return storage.read_dataset(like).coords.to_dataset().load()

@@ -51,8 +51,8 @@ def run_benchmarks(
     page: Annotated[Path | None, typer.Option(help="Where to write a page with charts about them.")] = None,
 ) -> None:
     """Run lkgp and its neighbours on the same data, each in a process of its own; most cases read the folder that LKGP_DATA names."""
-    from lkgp.benchmarks import page as pages  # noqa: PLC0415  (needs packages of its own)
-    from lkgp.benchmarks import suite  # noqa: PLC0415
+    from lkgp.studies import page as pages  # noqa: PLC0415  (needs packages of its own)
+    from lkgp.studies import suite  # noqa: PLC0415
 
     with errors_for_people(stopped=KEPT):
         results = suite.run(groups or list(suite.GROUPS), output, tell=tell, only=contestant)
@@ -73,7 +73,7 @@ def run_experiment(
     page: Annotated[Path, typer.Option(help="The page that `report` writes, with its figures beside it.")] = Path("experiments.md"),
 ) -> None:
     """Run one of the paper's experiments; what was done before is not done again."""
-    from lkgp.experiments import plans, report, runs, synthetic  # noqa: PLC0415  (need packages of their own)
+    from lkgp.studies import plans, report, runs, synthetic  # noqa: PLC0415  (need packages of their own)
 
     with errors_for_people(stopped=KEPT):
         if name == "report":

@@ -11,7 +11,7 @@ from gpytorch.priors import LogNormalPrior
 
 from lkgp.curves.configurations import Configuration, Space
 from lkgp.curves.values import ValueScale
-from lkgp.model import learned_noise
+from lkgp.model.model import learned_noise
 
 # Runs with the same configuration differ: a kernel that is one for the same run and zero for any other. Runs are numbered.
 SAME_RUN = 0.05

@@ -33,12 +33,12 @@ from lkgp.curves.forecast import Forecast, forecast_from
 from lkgp.curves.model import LEVEL, as_curve
 from lkgp.curves.prior import Frame
 from lkgp.curves.values import Direction, Transform, ValueScale
+from lkgp.data.readers import from_array
 from lkgp.errors import InputError
-from lkgp.fit import BFGS, INTERRUPTED, fit
-from lkgp.methods import plan
-from lkgp.model import LatentKroneckerGP
-from lkgp.posterior import condition
-from lkgp.readers import from_array
+from lkgp.fitting.search import BFGS, INTERRUPTED, fit
+from lkgp.inference.methods import plan
+from lkgp.model.model import LatentKroneckerGP
+from lkgp.posterior.posterior import condition
 
 # The least probability of ending best that a run may have. Small, because it is asked after every epoch of every run.
 THRESHOLD = 1e-3

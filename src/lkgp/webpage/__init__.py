@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import xarray as xr
 
-from lkgp.whole import write_whole
+import xarray as xr
+from lkgp.persistence.atomic import write_whole
 from lkgp.xarray.field import Layout
 from lkgp.xarray.model import FieldModel
 from lkgp.xarray.outlook import shown

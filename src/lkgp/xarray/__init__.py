@@ -4,7 +4,6 @@ Importing this module adds `.lkgp` to DataArrays and Datasets: `da.lkgp.fill()`.
 """
 
 import xarray as xr
-
 from lkgp.xarray.accessor import DatasetAccessor, FieldAccessor
 from lkgp.xarray.datasets import fill, fill_dataset
 from lkgp.xarray.model import FieldModel, fit, inspect

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import xarray as xr
-
 from lkgp.xarray.datasets import fill, fill_dataset
 from lkgp.xarray.model import FieldModel, fit, inspect
 from lkgp.xarray.outlook import Outlook

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import xarray as xr
-
 from lkgp.errors import InputError
 from lkgp.xarray.factors import Dims, Meanings, choose_factors
 from lkgp.xarray.field import Layout, in_memory, read_values

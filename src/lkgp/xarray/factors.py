@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 import cf_xarray  # noqa: F401  (registers the accessor `.cf`)
 import numpy as np
-import xarray as xr
 
+import xarray as xr
 from lkgp.errors import InputError
 
 Kind = Literal["sphere", "plane", "longitude", "time", "number", "category"]

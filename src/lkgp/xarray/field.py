@@ -7,11 +7,11 @@ from typing import Any, Protocol
 import numpy as np
 import pandas as pd
 import torch
-import xarray as xr
 
+import xarray as xr
+from lkgp.data.grid import first_repeat
 from lkgp.errors import InputError
 from lkgp.gp import LKGP
-from lkgp.grid import first_repeat
 from lkgp.xarray.factors import Factor
 from lkgp.xarray.points import NUMBERS, STANDARD, Ruler, flat, sizes_of
 

@@ -3,8 +3,8 @@
 from typing import Any
 
 import numpy as np
-import xarray as xr
 
+import xarray as xr
 from lkgp.errors import InputError
 from lkgp.xarray.field import FittedField, Layout
 from lkgp.xarray.manners import encoding_of, error_attrs, flag_attrs, history_line, keeps_attrs, short_gaps

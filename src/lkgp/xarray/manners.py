@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import xarray as xr
 
+import xarray as xr
 from lkgp import __version__
 from lkgp.errors import InputError
 

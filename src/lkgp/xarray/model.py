@@ -10,16 +10,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-import xarray as xr
 from gpytorch.kernels import Kernel
 
-from lkgp import files
+import xarray as xr
 from lkgp.errors import FileError, InputError
-from lkgp.fit import BFGS
+from lkgp.fitting.search import BFGS
 from lkgp.gp import LKGP
-from lkgp.model import learned_noise
-from lkgp.saving import describe
-from lkgp.storage import NETCDF, known_encoding
+from lkgp.model.model import learned_noise
+from lkgp.persistence import model_file as files
+from lkgp.persistence.fitted import describe
 from lkgp.xarray.factors import Dims, Factor, choose_factors
 from lkgp.xarray.field import Layout, fill_value_in, in_memory, read_values
 from lkgp.xarray.filling import fill_with
@@ -27,6 +26,7 @@ from lkgp.xarray.kernels import default_kernels
 from lkgp.xarray.manners import error_attrs
 from lkgp.xarray.outlook import Outlook, look_ahead
 from lkgp.xarray.points import Ruler
+from lkgp.xarray.storage import NETCDF, known_encoding
 from lkgp.xarray.validation import Validation, validate
 
 log = logging.getLogger("lkgp")

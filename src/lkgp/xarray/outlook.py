@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from lkgp.coarse import largest_part
+from lkgp.data.readers import Observations, from_array
+from lkgp.data.scaling import Scaling
+from lkgp.data.subsets import largest_part
 from lkgp.gp import LKGP
-from lkgp.methods import plan
-from lkgp.model import LatentKroneckerGP
-from lkgp.readers import Observations, from_array
-from lkgp.scaling import Scaling
+from lkgp.inference.methods import plan
+from lkgp.model.model import LatentKroneckerGP
 from lkgp.xarray.field import Layout
 from lkgp.xarray.gaps import Gaps
 from lkgp.xarray.points import flat

@@ -10,8 +10,8 @@ from typing import Any
 
 import cftime
 import numpy as np
-import xarray as xr
 
+import xarray as xr
 from lkgp.errors import InputError
 from lkgp.xarray.factors import Factor, is_time
 

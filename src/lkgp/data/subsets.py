@@ -1,0 +1,122 @@
+"""Smaller data of the same kind, on which a fit begins: some points of the long factors."""
+
+import math
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from lkgp.data.grid import PartialGrid
+from lkgp.data.readers import Observations
+
+# The first fit has about this many observations, and every further one so many times more.
+COARSE_OBSERVATIONS, GROWTH = 3000, 8
+# Factors with no more points than this are kept whole.
+SHORT_FACTOR = 64
+# Points are taken in clusters of neighbours, so that short distances are represented as well as long ones.
+CLUSTER = 4
+
+
+def coarse_levels(data: Observations, seed: int) -> Iterator[Observations]:
+    """Subsets of the data, each larger than the one before, as long as they are much smaller than the whole."""
+    size = COARSE_OBSERVATIONS
+    while size * 2 <= data.grid.num_observed:
+        subset = thin(data, size, seed)
+        if subset is None or subset.grid.num_observed * 2 > data.grid.num_observed:
+            return
+        yield subset
+        size *= GROWTH
+
+
+def largest_part(observations: int) -> int:
+    """About how many observations the largest of the `coarse_levels` has; 0 if there is none."""
+    size, largest = COARSE_OBSERVATIONS, 0
+    while size * 2 <= observations:
+        size, largest = size * GROWTH, size
+    return largest
+
+
+def thin(data: Observations, size: int, seed: int) -> Observations | None:
+    """About `size` observations, at some of the points of the long factors; None if no factor is long."""
+    grid = data.grid
+    seen = [points_with_values(grid, k) for k in range(len(grid.shape))]
+    long = [k for k, points in enumerate(seen) if len(points) > SHORT_FACTOR]
+    if not long:
+        return None
+    generator = torch.Generator().manual_seed(seed)
+    fraction = size / grid.num_observed
+    chosen = {}
+    # The shortest first: what it cannot give, because too few points would be left, the others make up for.
+    for place, k in enumerate(sorted(long, key=lambda k: len(seen[k]))):
+        share = fraction ** (1 / (len(long) - place))
+        keep = min(len(seen[k]), max(SHORT_FACTOR // 2, math.ceil(share * len(seen[k]))))
+        fraction *= len(seen[k]) / keep
+        chosen[k] = seen[k][
+            clustered(grid.coords[k][seen[k]].cpu(), mean_values(data, k)[seen[k]].cpu(), keep, generator).to(seen[k].device)
+        ]
+    return restrict(data, chosen)
+
+
+def without_empty_points(data: Observations) -> Observations:
+    """The same observations on the points that have any: the likelihood does not depend on the others."""
+    seen = {k: points_with_values(data.grid, k) for k in range(len(data.grid.shape))}
+    smaller = restrict(data, {k: points for k, points in seen.items() if len(points) < data.grid.shape[k]})
+    assert smaller is not None
+    return smaller
+
+
+def restrict(data: Observations, chosen: dict[int, Tensor]) -> Observations | None:
+    """The observations at the `chosen` points of some factors, ascending; None if there are none."""
+    grid = data.grid
+    if not chosen:
+        return data
+    observed, coords = grid.observed, list(grid.coords)
+    for k, points in chosen.items():
+        observed, coords[k] = observed.index_select(k, points), grid.coords[k][points]
+    if not bool(observed.any()):
+        return None
+    smaller = PartialGrid(tuple(coords), observed)
+
+    def pick(values: Tensor) -> Tensor:
+        cells = grid.scatter(values).view(grid.shape)
+        for k, points in chosen.items():
+            cells = cells.index_select(k, points)
+        return smaller.gather(cells.flatten())
+
+    noise, scatter = (None if part is None else pick(part) for part in (data.noise_variance, data.scatter))
+    return Observations(smaller, pick(data.values), pick(data.counts), noise, scatter)
+
+
+def points_with_values(grid: PartialGrid, axis: int) -> Tensor:
+    """The points of one factor that have any observation, ascending."""
+    others = [k for k in range(len(grid.shape)) if k != axis]
+    count = grid.observed.sum(dim=others) if others else grid.observed.long()
+    return torch.nonzero(count > 0).flatten()
+
+
+def mean_values(data: Observations, axis: int) -> Tensor:
+    """The mean of the observations at every point of one factor, (n_k,)."""
+    grid = data.grid
+    total = data.values.new_zeros(grid.shape[axis]).index_add_(0, grid.axis_index[axis], data.values)
+    count = data.values.new_zeros(grid.shape[axis]).index_add_(0, grid.axis_index[axis], torch.ones_like(data.values))
+    return total / count.clamp(min=1)
+
+
+def clustered(coords: Tensor, values: Tensor, keep: int, generator: torch.Generator) -> Tensor:
+    """`keep` of the points (n, d), ascending: centres that stand for all values (n,), each with its nearest neighbours.
+
+    Centres are drawn one from each of equally large groups of ever larger values, so that the few extreme ones are not missed.
+    """
+    scaled = coords.double() / coords.double().std(dim=0).clamp(min=1e-300)
+    num = math.ceil(keep / CLUSTER)
+    groups = torch.argsort(values).tensor_split(num)
+    centres = [int(group[torch.randint(len(group), (1,), generator=generator)]) for group in groups]
+    centres[0], centres[-1] = int(groups[0][0]), int(groups[-1][-1])
+    taken = torch.zeros(len(coords), dtype=torch.bool)
+    taken[centres] = True
+    for centre in centres:
+        left = keep - int(taken.sum())
+        if left > 0:
+            distance = (scaled - scaled[centre]).square().sum(dim=1).masked_fill(taken, torch.inf)
+            taken[torch.topk(distance, min(CLUSTER - 1, left), largest=False).indices] = True
+    return torch.nonzero(taken).flatten()

@@ -1,0 +1,280 @@
+"""What is chosen automatically, what it is predicted to cost, and where periods start."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from cases import CASES, Case, name
+from gpytorch.constraints import Interval
+from gpytorch.kernels import IndexKernel, MaternKernel, PeriodicKernel, RBFKernel, ScaleKernel
+
+from lkgp import LKGP, Direct, InputError, LatentKroneckerGP, PartialGrid, Plan, Spectral, condition, fit, from_array, plan
+from lkgp.fitting.periods import repetition
+from lkgp.inference.costs import SOLVE_ARRAYS, FactorRanks, break_even, cells_cost, direct_cost, missing_at_random, modes_cost
+from lkgp.linalg.eigenbasis import FactorBasis
+from lkgp.linalg.whitening import block_multiplications, cheapest_block
+from lkgp.posterior.moments import Cells, joint_moments, row_moments
+from lkgp.posterior.posterior import Posterior
+
+
+def grid_data(shape, missing, seed=0):
+    rng = np.random.default_rng(seed)
+    coords = [torch.linspace(0, 1, size, dtype=torch.float64)[:, None] for size in shape]
+    values = np.where(rng.random(shape) < missing, np.nan, rng.normal(size=shape))
+    return from_array(coords, torch.as_tensor(values))
+
+
+def smooth_model(*lengths, noise=0.01):
+    kernels = [ScaleKernel(RBFKernel()) if k == 0 else RBFKernel() for k in range(len(lengths))]
+    for kernel, length in zip(kernels, lengths, strict=True):
+        (kernel.base_kernel if isinstance(kernel, ScaleKernel) else kernel).lengthscale = length
+    return LatentKroneckerGP(kernels, noise=noise).double()
+
+
+@pytest.mark.parametrize("case", CASES, ids=name)
+def test_small_data_are_factorised(case):
+    for fitting in (True, False):
+        chosen = plan(case.build(), case.data(), "auto", fitting=fitting)
+        assert isinstance(chosen.method, Direct)
+        assert chosen.cost.memory > 0
+        assert "multiplications" in chosen.why
+
+
+def test_large_smooth_data_are_solved_in_the_eigenbasis():
+    chosen = plan(smooth_model(0.1, 0.1), grid_data((600, 500), 0.2), "auto", fitting=True)
+    assert chosen.method.space == "modes"
+    assert "modes" in chosen.why
+
+
+def robot(missing, states=1500):
+    rng = np.random.default_rng(0)
+    values = np.where(rng.random((states, 7)) < missing, np.nan, rng.normal(size=(states, 7)))
+    data = from_array([torch.as_tensor(rng.normal(size=(states, 12))), torch.arange(7.0, dtype=torch.float64)], torch.as_tensor(values))
+    kernels = [RBFKernel(ard_num_dims=12), IndexKernel(num_tasks=7, rank=7)]
+    return LatentKroneckerGP(kernels, noise=0.05).double(), data
+
+
+def test_factors_of_full_rank_are_solved_among_the_observations():
+    chosen = plan(*robot(0.05, states=3000), "auto", fitting=True)
+    assert chosen.method.space == "cells"
+    assert "with the grid" in chosen.why
+
+
+def test_few_observations_of_a_large_grid_are_factorised():
+    assert isinstance(plan(*robot(0.9), "auto", fitting=True).method, Direct)
+
+
+def test_the_grid_pays_up_to_the_break_even_point():
+    """Products with and without the grid cost the same where the paper says; the rest of the cost is shared."""
+    assert break_even((4449, 7)) == pytest.approx(1 - math.sqrt(1 / 4449 + 1 / 7))
+    point = break_even((1500, 7))
+    for missing, dense_is_cheaper in ((point - 0.1, False), (point + 0.1, True)):
+        data = grid_data((1500, 7), missing)
+        factors = [torch.eye(1500, dtype=torch.float64) + 0.1, torch.eye(7, dtype=torch.float64) + 0.1]
+        ranks = [FactorRanks.of(factor, 0.0) for factor in factors]
+        with_grid, without = (cells_cost(data.grid, ranks, 1e-4, 500, 1000, 1000, dense) for dense in (False, True))
+        assert (without.multiplications < with_grid.multiplications) == dense_is_cheaper
+        assert without.memory > with_grid.memory
+
+
+@pytest.mark.parametrize("method", [Direct(), Spectral(), Spectral(space="cells"), Spectral(space="dense")])
+def test_every_way_can_be_forced(method):
+    case = CASES[2]
+    chosen = plan(case.build(), case.data(), method)
+    assert type(chosen.method) is type(method)
+    assert "as asked" in chosen.why
+    rng = np.random.default_rng(0)
+    values = np.sin(np.arange(12.0))[:, None] * np.cos(np.arange(9.0) / 3) + 0.3 * rng.normal(size=(12, 9))
+    gp = LKGP(solver=method).fit([np.arange(12.0), np.arange(9.0)], np.where(rng.random((12, 9)) < 0.3, np.nan, values))
+    assert "as asked" in gp.report_.method
+    assert gp.report_.predicted["memory"] > 0
+    assert np.isfinite(gp.report_.log_likelihood)
+
+
+def test_memory_limits_the_choice():
+    model, data = smooth_model(0.1, 0.1), grid_data((60, 50), 0.3)
+    free = plan(model, data, "auto")
+    assert isinstance(free.method, Direct)
+    tight = plan(model, data, "auto", max_memory=free.cost.memory / 2)
+    assert isinstance(tight.method, Spectral)
+    assert tight.cost.memory < free.cost.memory / 2
+    with pytest.raises(InputError, match="bytes of memory"):
+        plan(model, data, Direct(), max_memory=free.cost.memory / 2)
+    least = plan(model, data, "auto", max_memory=1.0)
+    assert "the least of all ways" in least.why
+
+
+def test_draws_do_not_depend_on_the_memory_they_are_made_in():
+    case = CASES[2]
+    method = Spectral(residual_rtol=1e-10, sample_rtol=1e-10, rtol=1e-10)
+    points = [torch.as_tensor(x) for x in case.new_coords()]
+    results = []
+    for limit in (None, 1.0):
+        posterior = condition(case.build(), case.data(), Plan(method, ""), max_memory=limit)
+        assert (posterior.columns_at_once() == 1) == (limit == 1.0)
+        results.append((posterior.draws(5, 3)(points), posterior.variance(points)))
+    for ours, theirs in zip(*results, strict=True):
+        torch.testing.assert_close(ours, theirs, atol=1e-7, rtol=1e-7)
+
+
+def test_no_more_columns_are_solved_for_than_memory_allows(monkeypatch):
+    """Covariances and moments of single cells are the same; draws on a larger grid are evaluated fewer at a time."""
+    case, solve, widths, results = CASES[2], Posterior.solve, [], []
+
+    def watched(posterior, rhs, **words):
+        widths.append(rhs.shape[1])
+        return solve(posterior, rhs, **words)
+
+    monkeypatch.setattr(Posterior, "solve", watched)
+    points = [torch.as_tensor(x) for x in case.new_coords()]
+    for limit in (None, 1.0):
+        widths.clear()
+        posterior = condition(case.build(), case.data(), Plan(Direct(), ""), max_memory=limit)
+        joint = joint_moments(posterior, [Cells(points[0].expand(2, -1, -1), (points[1],))])
+        results.append((posterior.covariance(points), *joint, *row_moments(posterior, points)))
+        assert (max(widths) == 1) == (limit == 1.0)
+    for ours, theirs in zip(*results, strict=True):
+        torch.testing.assert_close(ours, theirs, atol=1e-9, rtol=1e-9)
+    cells = case.data().grid.num_cells
+    draws = condition(case.build(), case.data(), Plan(Direct(), ""), max_memory=5 * 4 * 8 * SOLVE_ARRAYS * cells).draws(5, 0)
+    assert [len(draws._blocks(size)) for size in (1, cells, 5 * cells)] == [1, 1, 5]
+
+
+def test_long_smooth_factors_are_used_by_their_roots(monkeypatch):
+    """The posterior is the same, on the grid and off it."""
+    case = Case("long", (40, 9), "random", kinds=("rbf", "matern"), regular=True)
+    method = Spectral(residual_rtol=1e-10, sample_rtol=1e-10, rtol=1e-10, num_samples=50)
+    points = [[torch.as_tensor(x) for x in new] for new in (case.coords, case.new_coords())]
+    results = []
+    for pays in (10, 1000):
+        monkeypatch.setattr("lkgp.posterior.posterior.LOW_RANK_PAYS", pays)
+        posterior = condition(case.build(), case.data(), Plan(method, ""))
+        assert ("low_rank" in posterior.structures) == (pays == 10)
+        own = list(posterior.data.grid.coords)
+        results.append([f(x) for x in [own, *points] for f in (posterior.mean, posterior.variance, posterior.draws(3, 1))])
+        np.testing.assert_allclose(posterior.mean(own).numpy(), case.oracle().mean_at(case.coords), atol=1e-7)
+    for ours, theirs in zip(*results, strict=True):
+        torch.testing.assert_close(ours, theirs, atol=1e-7, rtol=1e-7)
+
+
+def test_ranks_are_those_of_the_spectrum(monkeypatch):
+    x = torch.linspace(0, 1, 150, dtype=torch.float64)[:, None]
+    for kernel in (RBFKernel(), MaternKernel(nu=0.5)):
+        kernel.lengthscale = 0.2
+        matrix = kernel.double()(x).to_dense().detach()
+        for tail in (1e-6, 1e-2):
+            true = FactorBasis.of(matrix, tail).rank
+            for pays in (10, 1000):
+                monkeypatch.setattr("lkgp.inference.costs.PIVOTED_PAYS", pays)
+                assert FactorRanks.of(matrix, tail).rank == pytest.approx(true, rel=0.35, abs=3)
+
+
+def test_costs_grow_with_what_there_is_to_do():
+    ranks = [FactorRanks.of(torch.eye(n, dtype=torch.float64) + 1, 0.0) for n in (40, 30)]
+    grid = grid_data((40, 30), 0.3).grid
+    costs = [modes_cost(grid, ranks, 0.1, 100, columns, columns) for columns in (1, 10, 100)]
+    assert costs[0].multiplications < costs[1].multiplications < costs[2].multiplications
+    assert costs[0].memory < costs[1].memory < costs[2].memory
+    (small, m), (large, n) = (direct_cost(grid, 0, rank, False) for rank in (3, 30))
+    assert m < n
+    assert small.multiplications < large.multiplications
+
+
+def test_gaps_at_random_are_told_from_others():
+    assert missing_at_random(grid_data((50, 40), 0.3).grid)
+    assert missing_at_random(grid_data((50, 40), 0.0).grid)
+    coords = tuple(torch.arange(float(n)) for n in (50, 40))
+    cut = torch.arange(40)[None] < torch.randint(2, 40, (50, 1), generator=torch.Generator().manual_seed(0))
+    assert not missing_at_random(PartialGrid(coords, cut))
+
+
+def test_the_reported_likelihood_is_that_of_the_oracle():
+    case = Case("reported", (8, 7), "random")
+    for method, error in ((Direct(), 1e-7), (Spectral(rtol=1e-9, residual_rtol=1e-10, tolerance=1e-12), None)):
+        posterior = condition(case.build(), case.data(), Plan(method, ""))
+        value, spread = posterior.log_likelihood(200, 60)
+        assert abs(value - case.oracle().log_likelihood()) <= (error if error is not None else 4.5 * spread + 1e-6)
+        assert 0 <= posterior.truncation <= method.tolerance * 1.01
+
+
+def periodic_data(period, shape=(30, 120), noise=0.3):
+    rng = np.random.default_rng(1)
+    x = np.linspace(0, 10, shape[1])
+    values = np.sin(2 * np.pi * x / period + rng.uniform(0, 6, (shape[0], 1))) + noise * rng.normal(size=shape)
+    values[rng.random(shape) < 0.4] = np.nan
+    return from_array([torch.arange(float(shape[0]), dtype=torch.float64), torch.as_tensor(x)], torch.as_tensor(values))
+
+
+@pytest.mark.parametrize("period", [1.3, 2.9, 5.1])
+def test_periods_start_where_the_data_repeat_themselves(period):
+    assert repetition(periodic_data(period), 1) == pytest.approx(period, rel=0.1)
+
+
+def test_data_without_a_period_have_none():
+    assert repetition(grid_data((30, 60), 0.2), 1) is None
+    assert repetition(grid_data((30, 5), 0.2), 1) is None
+    rising = from_array([torch.arange(5.0), torch.arange(50.0)], torch.linspace(0, 1, 50, dtype=torch.float64).expand(5, 50).clone())
+    assert repetition(rising, 1) is None
+
+
+def test_a_period_is_found_where_the_default_start_would_miss_it():
+    data = periodic_data(4.3)
+    model = LatentKroneckerGP([ScaleKernel(RBFKernel()), PeriodicKernel()]).double()
+    result = fit(model, data)
+    assert result.model.kernels[1].period_length.item() == pytest.approx(4.3, rel=0.02)
+    assert any("where the data repeat themselves" in note for note in result.notes)
+    # A period that was set is where the search starts.
+    model.kernels[1].period_length = 1.1
+    assert not any("repeat" in note for note in fit(model, data).notes)
+
+
+def test_a_period_outside_of_its_constraint_is_left_alone():
+    kernel = PeriodicKernel(period_length_constraint=Interval(0.1, 0.2))
+    result = fit(LatentKroneckerGP([ScaleKernel(RBFKernel()), kernel]).double(), periodic_data(4.3, shape=(8, 30)))
+    assert 0.1 <= result.model.kernels[1].period_length.item() <= 0.2
+
+
+def test_a_period_alone_can_be_free():
+    model = LatentKroneckerGP([ScaleKernel(RBFKernel()), PeriodicKernel()], mean=0.0).double()
+    for name_, parameter in model.named_parameters():
+        parameter.requires_grad_("period" in name_)
+    result = fit(model, periodic_data(4.3, shape=(100, 110)))
+    assert result.model.kernels[1].period_length.item() == pytest.approx(4.3, rel=0.05)
+
+
+def test_a_fit_whose_solves_fail_does_not_claim_to_have_converged():
+    case = Case("hard", (30, 25), "random", noise=1e-4)
+    result = fit(case.build().requires_grad_(True), case.data(), method=Spectral(max_iterations=1, rtol=1e-9, fit_rtol=1e-9))
+    assert not result.converged
+
+
+@pytest.mark.parametrize("space", ["cells", "dense"])
+def test_a_fit_whose_solves_fail_at_the_start_stays_there(space):
+    """Gradients of solves that went nowhere would lead anywhere."""
+    case = Case("hard", (30, 25), "random", noise=1e-6)
+    model = case.build().requires_grad_(True)
+    result = fit(model, case.data(), method=Spectral(space=space, max_block=1, max_iterations=1))
+    assert not result.converged
+    assert "stopped at the first hyperparameters" in result.reason
+    assert "did not converge: the iteration limit was reached" in result.reason
+    for before, after in zip(model.parameters(), result.model.parameters(), strict=True):
+        torch.testing.assert_close(before, after)
+
+
+def test_settings_of_spaces_are_checked():
+    with pytest.raises(InputError, match="space must be"):
+        replace(Spectral(), space="rows")
+    with pytest.raises(InputError, match="max_block must be"):
+        Spectral(max_block=-1)
+
+
+def test_a_block_over_many_combinations_of_short_factors_is_counted():
+    """Its cost has a term for all pairs of modes of the other factors; where these are many, fewer modes pay."""
+    assert block_multiplications((10, 4, 5), (3, 2, 2), 6) == 200 * 4**2 + 10 * 6**2 + 6**3 / 6
+    assert block_multiplications((10, 4), (3, 2), 1) == 40 + 10 + 1 / 6
+    diagonal = 1e7 / torch.arange(1, 8001).double()
+    flat = cheapest_block(diagonal, 1e7, (4000, 10), (4000, 10), 8000, 64)
+    many = cheapest_block(diagonal, 1e7, (40, 40, 25), (40, 40, 25), 8000, 64)
+    assert 0 < many < flat

@@ -1,0 +1,207 @@
+"""The page about a filled field, in a real browser where there is one."""
+
+import html
+import json
+import re
+import shutil
+import subprocess
+
+import numpy as np
+import pandas as pd
+import pytest
+from fields import small_field
+
+import lkgp.xarray
+import xarray as xr
+from lkgp import plots
+from lkgp.errors import InputError
+from lkgp.webpage import describe, places_of, write_page
+from lkgp.xarray.factors import choose_factors
+from lkgp.xarray.field import Layout
+from lkgp.xarray.points import unwrapped
+
+# Moves the slider, changes the layer, clicks a place, and writes into the page what came of it.
+ACT = """
+<script>
+const seen = { errors: [] };
+window.addEventListener("error", (e) => seen.errors.push(e.message));
+const picture = (id) => document.getElementById(id).toDataURL();
+function act() {
+  const slider = document.getElementById("time"), map = document.getElementById("map"), box = map.getBoundingClientRect();
+  seen.places = current().places.length;
+  const [map0, series0, place0] = [picture("map"), picture("series"), document.body.dataset.place];
+  slider.value = Number(slider.max) - 1;
+  slider.dispatchEvent(new Event("input"));
+  seen.time = document.body.dataset.time;
+  seen.when = document.getElementById("when").textContent;
+  seen.mapMoved = picture("map") !== map0;
+  const map1 = picture("map");
+  document.querySelector("[data-layer=std]").click();
+  seen.layerChanged = picture("map") !== map1;
+  const series1 = picture("series");
+  const wanted = (Number(place0) + 3) % current().places.length, p = projection(current()), place = current().places[wanted];
+  const at = { clientX: box.left + p.x(place.x) * box.width / map.width, clientY: box.top + p.y(place.y) * box.height / map.height };
+  map.dispatchEvent(new MouseEvent("click", { ...at, bubbles: true }));
+  seen.clicked = Number(document.body.dataset.place) === wanted;
+  seen.seriesDrawn = picture("series") !== series1;
+  seen.label = document.getElementById("place").textContent;
+  seen.rows = document.querySelectorAll("#scores tbody tr").length;
+  seen.value = value(current(), cell(current(), wanted, state.time));
+}
+try { act(); } catch (e) { seen.errors.push(String(e)); }
+document.body.insertAdjacentHTML("beforeend", "<pre id='seen'>" + JSON.stringify(seen).replaceAll("<", "&lt;") + "</pre>");
+</script>
+"""
+
+
+@pytest.fixture(scope="module")
+def filled():
+    field = small_field(places=(3, 4), times=30)
+    model = lkgp.xarray.fit(field)
+    return model, model.fill(field), model.validate()
+
+
+def look_at(path, tmp_path):
+    """Open a page in a browser, act on it, and return what was seen and what the console said."""
+    browser = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if browser is None:
+        pytest.skip("no browser is installed; Debian's package is chromium")
+    acted = tmp_path / "acted.html"
+    acted.write_text(path.read_text().replace("</body>", ACT + "</body>"))
+    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-sync"]
+    flags += ["--disable-component-update", f"--user-data-dir={tmp_path / 'browser'}", "--enable-logging=stderr", "--dump-dom"]
+    done = subprocess.run([browser, *flags, acted.as_uri()], capture_output=True, text=True, timeout=120, check=True)
+    seen = re.search(r"<pre id=\"seen\">(.*?)</pre>", done.stdout, re.DOTALL)
+    assert seen, done.stdout[-2000:] + done.stderr[-2000:]
+    return json.loads(html.unescape(seen[1])), [line for line in done.stderr.splitlines() if "CONSOLE" in line]
+
+
+def test_the_page_works_in_a_browser(filled, tmp_path):
+    path = tmp_path / "page.html"
+    write_page(path, [filled], title="a <small> file")
+    text = path.read_text()
+    assert "http://" not in text
+    assert "https://" not in text
+    seen, console = look_at(path, tmp_path)
+    assert seen["errors"] == []
+    assert console == []
+    assert seen["time"] == "28"
+    assert seen["when"] == "2019-03-03 08:00"
+    for what in ("mapMoved", "layerChanged", "clicked", "seriesDrawn"):
+        assert seen[what], what
+    assert re.match(r"latitude [\d.]+, longitude [-\d.]+", seen["label"])
+    assert seen["rows"] == 4
+    assert seen["places"] == 12
+
+
+def test_stations_and_slices_are_drawn_too(tmp_path):
+    rng = np.random.default_rng(0)
+    values = np.sin(np.arange(12) / 3)[None, :, None] + rng.standard_normal((5, 1, 2)) + 0.1 * rng.standard_normal((5, 12, 2))
+    values[rng.random(values.shape) < 0.3] = np.nan
+    array = xr.DataArray(
+        values,
+        dims=("station", "time", "level"),
+        coords={
+            "lat": ("station", rng.uniform(50, 52, 5)),
+            "lon": ("station", [359.0, 359.5, 0.2, 1.0, 1.5]),
+            "station": list("abcde"),
+            "time": pd.date_range("2020", periods=12),
+            "level": [1.0, 5.0],
+        },
+        name="v",
+    )
+    model = lkgp.xarray.fit(array)
+    path = tmp_path / "page.html"
+    page = model.fill(array)
+    write_page(path, [(model, page, None)], title="stations")
+    described = describe(model, page, None)
+    assert described["slices"] == ["level 1", "level 5"]
+    assert described["dots"]
+    assert max(p["x"] for p in described["places"]) - min(p["x"] for p in described["places"]) < 3
+    seen, console = look_at(path, tmp_path)
+    assert seen["errors"] == console == []
+    assert seen["mapMoved"]
+    assert seen["clicked"]
+    assert seen["value"] == pytest.approx(float(page.v.isel(station=(described["firstPlace"] + 3) % 5, time=10, level=0)), abs=1e-3)
+
+
+def test_longitudes_are_unwrapped_at_the_widest_gap():
+    assert unwrapped(np.array([350.0, 355.0, 0.0, 5.0])).tolist() == [-10.0, -5.0, 0.0, 5.0]
+    assert unwrapped(np.array([170.0, -175.0, 179.0])).tolist() == [170.0, 185.0, 179.0]
+    assert unwrapped(np.arange(0.0, 360.0, 60.0)).tolist() == np.arange(0.0, 360.0, 60.0).tolist()
+
+
+def test_pictures_take_and_return_axes(filled):
+    import matplotlib.pyplot as plt  # noqa: PLC0415
+
+    _, dataset, validation = filled
+    figure, axes = plt.subplots(1, 3)
+    at = {"time": "2019-03-01T06"}
+    for what in ("data", "filled", "std"):
+        assert plots.plot_map(dataset, "t2m", at, what=what, ax=axes[0]) is axes[0]
+    assert plots.plot_series(dataset, "t2m", {"latitude": 51.9, "longitude": 0.1}, ax=axes[1]) is axes[1]
+    assert plots.plot_calibration(validation, ax=axes[2]) is axes[2]
+    assert axes[1].get_ylabel() == "t2m [K]"
+    assert plots.plot_series(dataset, "t2m", {"latitude": 51.9, "longitude": 0.1}).lines
+    with pytest.raises(InputError, match="two dimensions"):
+        plots.plot_map(dataset, "t2m")
+    with pytest.raises(InputError, match="choose a place"):
+        plots.plot_series(dataset, "t2m")
+    with pytest.raises(InputError, match="no dimension 'depth'"):
+        plots.plot_series(dataset, "t2m", {"depth": 1})
+    plt.close("all")
+    assert figure is not None
+
+
+def test_a_series_without_places_has_a_page(tmp_path):
+    values = np.sin(np.arange(40) / 4)
+    values[5:9] = np.nan
+    series = xr.DataArray(values, dims="time", coords={"time": pd.date_range("2020", periods=40)}, name="v")
+    model = lkgp.xarray.fit(series)
+    filled = model.fill(series)
+    described = describe(model, filled, None)
+    assert [place["label"] for place in described["places"]] == ["v"]
+    assert len(described["times"]) == 40
+    path = tmp_path / "page.html"
+    write_page(path, [(model, filled, None)], title="a series")
+    seen, console = look_at(path, tmp_path)
+    assert seen["errors"] == console == []
+    assert seen["mapMoved"]
+
+
+@pytest.mark.parametrize("listed", [True, False], ids=["stations", "curvilinear"])
+def test_places_that_are_nowhere_are_not_drawn(listed, tmp_path):
+    rng = np.random.default_rng(0)
+    lon, lat = np.meshgrid(np.arange(3.0), np.arange(50.0, 52.0))
+    lat[0, 0] = lon[0, 0] = np.nan
+    values = np.sin(np.arange(12) / 3)[:, None, None] + 0.1 * rng.standard_normal((12, 2, 3))
+    values[3:5, 1, 1], values[:, 0, 0] = np.nan, np.nan
+    coords = {"lat": (("y", "x"), lat), "lon": (("y", "x"), lon), "time": pd.date_range("2020", periods=12)}
+    array = xr.DataArray(values, dims=("time", "y", "x"), coords=coords, name="v")
+    if listed:
+        array = array.stack(station=("y", "x"), create_index=False).assign_coords(station=list("abcdef"))
+    model = lkgp.xarray.fit(array)
+    filled = model.fill(array)
+    described = describe(model, filled, None)
+    assert len(described["places"]) == 5
+    assert described["places"][0]["label"].endswith("lat 50, lon 1)" if listed else "lat 50, lon 1")
+    assert described["firstPlace"] == 3
+    path = tmp_path / "page.html"
+    write_page(path, [(model, filled, None)], title="places")
+    seen, console = look_at(path, tmp_path)
+    assert seen["errors"] == console == []
+    wanted = filled.v.isel(station=2, time=10) if listed else filled.v.isel(y=0, x=2, time=10)
+    assert seen["value"] == pytest.approx(float(wanted), abs=1e-3)
+
+
+def test_maps_of_grids_in_radians_are_drawn_in_degrees(filled):
+    _, dataset, _ = filled
+    turned = dataset.assign_coords({name: np.deg2rad(dataset[name]) for name in ("latitude", "longitude")})
+    for name in ("latitude", "longitude"):
+        turned[name].attrs = {"standard_name": name, "units": "radians"}
+    layout = Layout.of(turned.t2m, choose_factors(turned.t2m)[0])
+    assert all(place["y"] > 45 for place in places_of(layout, layout.factors[0])["list"])
+    axes = plots.plot_map(turned, "t2m", {"time": "2019-03-01T06"})
+    assert axes.get_xlim()[1] > 1.5
+    assert axes.get_ylim()[0] > 45
+    plots.plt.close("all")
