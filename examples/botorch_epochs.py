@@ -51,12 +51,16 @@ def main() -> None:
         epochs = 20 if hope.item() > best.item() else 5
         X, Y = torch.cat([X, candidate]), torch.cat([Y, train(candidate[0], epochs, len(X))[None]])
         place = ", ".join(f"{value:.2f}" for value in candidate[0].tolist())
-        print(f"round {number}: ({place}) for {epochs} epochs; expected in the end {found.mean.item():.3f}, best so far {best.item():.3f}")
+        print(
+            f"round {number}: ({place}) for {epochs} epochs; expected in the end {found.mean.item():.3f}, best so far {best.item():.3f}"
+        )
     model = LatentKroneckerGP(X, EPOCHS.log()[:, None], Y)
     model.fit()
     winner = int(LastStep(model).posterior(X).mean[:, 0].argmax())
     place = ", ".join(f"{value:.2f}" for value in X[winner].tolist())
-    print(f"best: ({place}) after {int(torch.isfinite(Y).sum())} epochs in all; complete training of all {len(X)} takes {20 * len(X)}")
+    print(
+        f"best: ({place}) after {int(torch.isfinite(Y).sum())} epochs in all; complete training of all {len(X)} takes {20 * len(X)}"
+    )
 
 
 if __name__ == "__main__":

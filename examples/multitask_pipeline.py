@@ -29,7 +29,9 @@ def main() -> None:
     mean, std = together.predict(X_test, return_std=True, observation_noise=True)
     inside = np.mean(np.abs(mean - Y_test) < 1.96 * std)
     print(f"{np.isnan(Y_seen).mean():.0%} of {Y_seen.size} training targets are missing")
-    print(f"all targets together: R^2 {r2_score(Y_test, mean):.3f} on new patients, {inside:.1%} inside the 95 % intervals")
+    print(
+        f"all targets together: R^2 {r2_score(Y_test, mean):.3f} on new patients, {inside:.1%} inside the 95 % intervals"
+    )
 
     alone = []
     for task in range(Y_seen.shape[1]):

@@ -56,7 +56,9 @@ def main() -> None:
         study.optimize(lambda trial: train(trial, chosen.epochs), n_trials=chosen.trials)
         seconds = time.perf_counter() - began
         epochs = sum(len(trial.intermediate_values) for trial in study.trials)
-        print(f"{name}: best validation loss {study.best_value:.4f} (trial {study.best_trial.number}), {epochs} epochs, {seconds:.0f} s")
+        print(
+            f"{name}: best validation loss {study.best_value:.4f} (trial {study.best_trial.number}), {epochs} epochs, {seconds:.0f} s"
+        )
     stopped = next((t for t in reversed(study.trials) if t.state == optuna.trial.TrialState.PRUNED), None)
     if stopped is not None:
         print(f"trial {stopped.number} was stopped: {stopped.system_attrs['lkgp:reason']}")

@@ -47,7 +47,10 @@ def score(truth: xr.DataArray, filled: xr.Dataset) -> None:
     print(f"{gone.sum()} cells ({gone.mean():.1%}) were filled")
     print(f"RMSE: lkgp {ours:.4f}, " + ", ".join(f"linear along {dim} {value:.4f}" for dim, value in others.items()))
     print(f"ratio to the better of them: {ours / min(others.values()):.3f}")
-    y, mean, std = (torch.as_tensor(array.values[gone], dtype=torch.float64) for array in (truth, filled[name], filled[f"{name}_std"]))
+    y, mean, std = (
+        torch.as_tensor(array.values[gone], dtype=torch.float64)
+        for array in (truth, filled[name], filled[f"{name}_std"])
+    )
     for level in (0.5, 0.8, 0.95):
         print(f"inside {level:.0%}: {metrics.coverage(y, mean, std, level):.1%}")
 

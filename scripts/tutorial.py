@@ -48,7 +48,10 @@ def draw(source: Path, folder: Path) -> None:
     field = xr.load_dataset(source).sst
     filled, model = field.lkgp.fill(return_model=True)
     figure, axes = plt.subplots(1, 3, figsize=(13, 3.6), layout="constrained")
-    limits = {"vmin": float(filled.sst.sel(time="2022-04-10").min()), "vmax": float(filled.sst.sel(time="2022-04-10").max())}
+    limits = {
+        "vmin": float(filled.sst.sel(time="2022-04-10").min()),
+        "vmax": float(filled.sst.sel(time="2022-04-10").max()),
+    }
     for ax, what in zip(axes, ("data", "filled", "std"), strict=True):
         plots.plot_map(filled, "sst", {"time": "2022-04-10"}, what=what, ax=ax, **({} if what == "std" else limits))
         ax.set_title({"data": "as it was seen", "filled": "filled", "std": "standard error"}[what])

@@ -62,8 +62,12 @@ def check_moments(posterior, oracle, shift, unit, at):
     covariance = unit**2 * oracle.covariance_at(at)
     q = len(at[0])
     np.testing.assert_allclose(posterior.mean.detach().numpy(), mean.reshape(q, -1), rtol=1e-6)
-    np.testing.assert_allclose(posterior.variance.detach().numpy(), np.diag(covariance).reshape(q, -1), rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(posterior.distribution.covariance_matrix.detach().numpy(), covariance, atol=1e-5 * unit**2)
+    np.testing.assert_allclose(
+        posterior.variance.detach().numpy(), np.diag(covariance).reshape(q, -1), rtol=1e-5, atol=1e-6
+    )
+    np.testing.assert_allclose(
+        posterior.distribution.covariance_matrix.detach().numpy(), covariance, atol=1e-5 * unit**2
+    )
 
 
 def sample_ratio(samples, covariance):
@@ -181,15 +185,22 @@ def test_batches_have_gaps_of_their_own():
 def test_conditioning_is_the_model_of_all_data():
     X, others, Y = data()
     model = LatentKroneckerGP(X, others[0], Y)
-    new, seen = torch.rand(2, 2, dtype=torch.float64), torch.tensor([[310.0, 290.0], [305.0, 350.0]], dtype=torch.float64)
+    new, seen = (
+        torch.rand(2, 2, dtype=torch.float64),
+        torch.tensor([[310.0, 290.0], [305.0, 350.0]], dtype=torch.float64),
+    )
     added = model.condition_on_observations(new, seen, output_indices=[0, 2])
     oracle, shift, unit, scaled = oracle_of(model, X, others, Y)
     more = torch.full((2, STEPS), torch.nan, dtype=torch.float64)
     more[:, [0, 2]] = seen
     oracle.coords[0] = np.vstack([oracle.coords[0], scaled(new.numpy(), 0)])
-    whole = Oracle(oracle.kernels, oracle.coords, np.vstack([oracle.y, (more.numpy() - shift) / unit]), oracle.noise, oracle.mean)
+    whole = Oracle(
+        oracle.kernels, oracle.coords, np.vstack([oracle.y, (more.numpy() - shift) / unit]), oracle.noise, oracle.mean
+    )
     points = torch.rand(3, 2, dtype=torch.float64)
-    check_moments(added.posterior(points), whole, shift, unit, [scaled(points.numpy(), 0), scaled(others[0].numpy(), 1)])
+    check_moments(
+        added.posterior(points), whole, shift, unit, [scaled(points.numpy(), 0), scaled(others[0].numpy(), 1)]
+    )
     # Once more on top, and the first model is as it was.
     twice = added.condition_on_observations(points[:1], torch.full((1, STEPS), 300.0, dtype=torch.float64))
     assert (twice.posterior(points[:1]).variance < added.posterior(points[:1]).variance).all()
@@ -219,7 +230,9 @@ def test_the_state_has_the_data_in_it():
     X, others, Y = data()
     model = LatentKroneckerGP(X, others[0], Y)
     model.fit()
-    blank = LatentKroneckerGP(torch.rand(2, 2, dtype=torch.float64), others[0][:2], torch.zeros(2, 2, dtype=torch.float64))
+    blank = LatentKroneckerGP(
+        torch.rand(2, 2, dtype=torch.float64), others[0][:2], torch.zeros(2, 2, dtype=torch.float64)
+    )
     blank.load_state_dict(model.state_dict())
     new = torch.rand(3, 2, dtype=torch.float64)
     assert torch.equal(blank.posterior(new).mean, model.posterior(new).mean)
@@ -385,7 +398,9 @@ def test_noisy_expected_improvement_finds_the_peak(last_step):
     acquisition = qLogNoisyExpectedImprovement(
         last_step, last_step.model.train_X, sampler=SobolQMCNormalSampler(torch.Size([64]), seed=0), prune_baseline=True
     )
-    candidate, value = optimize_acqf(acquisition, BOUNDS, q=2, num_restarts=2, raw_samples=16, options={"maxiter": 20, "seed": 0})
+    candidate, value = optimize_acqf(
+        acquisition, BOUNDS, q=2, num_restarts=2, raw_samples=16, options={"maxiter": 20, "seed": 0}
+    )
     assert candidate.shape == (2, 2)
     assert torch.isfinite(value)
     assert (candidate - torch.tensor([0.6, 0.4])).norm(dim=1).min() < 0.35
@@ -394,7 +409,9 @@ def test_noisy_expected_improvement_finds_the_peak(last_step):
 def test_knowledge_gradient_runs_unmodified(last_step):
     torch.manual_seed(0)  # optimize_acqf chooses where to start by the global generator
     acquisition = qKnowledgeGradient(last_step, num_fantasies=4)
-    candidate, value = optimize_acqf(acquisition, BOUNDS, q=1, num_restarts=1, raw_samples=4, options={"maxiter": 5, "seed": 0})
+    candidate, value = optimize_acqf(
+        acquisition, BOUNDS, q=1, num_restarts=1, raw_samples=4, options={"maxiter": 5, "seed": 0}
+    )
     assert candidate.shape == (1, 2)
     assert torch.isfinite(value)
 

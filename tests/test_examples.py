@@ -20,7 +20,9 @@ ROOT = Path(__file__).parents[1]
     ],
 )
 def test_examples_run(script, words, said):
-    done = subprocess.run([sys.executable, str(ROOT / "examples" / script), *words], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "examples" / script), *words], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     assert said in done.stdout
 

@@ -9,7 +9,15 @@ import pytest
 import torch
 from curves_data import curves
 from gpytorch.constraints import Interval
-from gpytorch.kernels import HammingIMQKernel, IndexKernel, LinearKernel, MaternKernel, PeriodicKernel, RBFKernel, ScaleKernel
+from gpytorch.kernels import (
+    HammingIMQKernel,
+    IndexKernel,
+    LinearKernel,
+    MaternKernel,
+    PeriodicKernel,
+    RBFKernel,
+    ScaleKernel,
+)
 from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.priors import GammaPrior, LogNormalPrior, NormalPrior
 from oracle import Oracle, squared_exponential
@@ -89,16 +97,26 @@ def dense_twin(gp, X, T, Y):
         return lambda a, b: model.kernels[k](torch.as_tensor(a), torch.as_tensor(b)).to_dense().detach().numpy()
 
     y = (Y - float(y_scale.shift)) / float(y_scale.scale)
-    return Oracle([kernel(0), kernel(1)], scaled, y, model.noise_variance().item(), model.mean.constant.item()), scaled, y_scale
+    return (
+        Oracle([kernel(0), kernel(1)], scaled, y, model.noise_variance().item(), model.mean.constant.item()),
+        scaled,
+        y_scale,
+    )
 
 
 KERNELS = {
     "squared exponential": lambda: [ScaleKernel(RBFKernel(ard_num_dims=2)), RBFKernel()],
     "matern and periodic": lambda: [ScaleKernel(MaternKernel(nu=1.5, ard_num_dims=2)), PeriodicKernel()],
-    "product and sum": lambda: [RBFKernel(ard_num_dims=2) + LinearKernel(), ScaleKernel(RBFKernel() * PeriodicKernel())],
+    "product and sum": lambda: [
+        RBFKernel(ard_num_dims=2) + LinearKernel(),
+        ScaleKernel(RBFKernel() * PeriodicKernel()),
+    ],
     "columns apart": lambda: [ScaleKernel(RBFKernel(active_dims=(0,)) * MaternKernel(active_dims=(1,))), RBFKernel()],
     "priors": lambda: [
-        ScaleKernel(RBFKernel(ard_num_dims=2, lengthscale_prior=LogNormalPrior(0.0, 1.0)), outputscale_prior=GammaPrior(2.0, 0.15)),
+        ScaleKernel(
+            RBFKernel(ard_num_dims=2, lengthscale_prior=LogNormalPrior(0.0, 1.0)),
+            outputscale_prior=GammaPrior(2.0, 0.15),
+        ),
         RBFKernel(lengthscale_constraint=Interval(0.05, 5.0)),
     ],
 }
@@ -233,17 +251,25 @@ def test_a_long_table_is_the_same_model_and_repeats_are_averaged():
     cross = squared_exponential(gx, x, lengthscale) * squared_exponential(gt, t, lengthscale)
     mean, std = table.predict()
     np.testing.assert_allclose(mean.ravel(), cross @ np.linalg.solve(full, values), atol=1e-6)
-    np.testing.assert_allclose(std.ravel() ** 2, 1 - np.einsum("ij,ji->i", cross, np.linalg.solve(full, cross.T)), atol=1e-6)
+    np.testing.assert_allclose(
+        std.ravel() ** 2, 1 - np.einsum("ij,ji->i", cross, np.linalg.solve(full, cross.T)), atol=1e-6
+    )
     # So does the likelihood, in any units.
-    density = -0.5 * (values @ np.linalg.solve(full, values) + np.linalg.slogdet(full)[1] + len(values) * np.log(2 * np.pi))
+    density = -0.5 * (
+        values @ np.linalg.solve(full, values) + np.linalg.slogdet(full)[1] + len(values) * np.log(2 * np.pi)
+    )
     np.testing.assert_allclose(table.log_marginal_likelihood(), density, rtol=1e-8)
     np.testing.assert_allclose(table.report_.log_likelihood, density, rtol=1e-8)
     known = LKGP([RBFKernel(), RBFKernel()], **words)
-    known.fit_table([x[:, 0], t[:, 0]], values, noise_variance=np.full(len(values), 0.2), duplicates="mean", optimize=False)
+    known.fit_table(
+        [x[:, 0], t[:, 0]], values, noise_variance=np.full(len(values), 0.2), duplicates="mean", optimize=False
+    )
     np.testing.assert_allclose(known.predict()[0], mean, atol=1e-9)
 
 
-@pytest.mark.parametrize("solver", ["auto", Spectral(), Iterative(ConjugateGradients(1e-8))], ids=["direct", "spectral", "iterative"])
+@pytest.mark.parametrize(
+    "solver", ["auto", Spectral(), Iterative(ConjugateGradients(1e-8))], ids=["direct", "spectral", "iterative"]
+)
 def test_measurements_that_repeat_tell_the_noise(solver, tmp_path):
     rng = np.random.default_rng(0)
     cells = np.array([(i, j) for i in range(4) for j in range(3) if (i, j) != (1, 2)])
@@ -277,7 +303,9 @@ def test_update_takes_in_more_cells(solver):
     z = (more - float(gp._value_scaling.shift)) / float(gp._value_scaling.scale)
     coords = [c.numpy() for c in gp._posterior.data.grid.coords]
     whole = LKGP(list(gp.model_.kernels), mean=0.0, noise=0.01, standardize=False).fit(coords, z, optimize=False)
-    np.testing.assert_allclose(gp.predict()[0], gp._value_scaling.undo(torch.as_tensor(whole.predict()[0])).numpy(), atol=1e-5)
+    np.testing.assert_allclose(
+        gp.predict()[0], gp._value_scaling.undo(torch.as_tensor(whole.predict()[0])).numpy(), atol=1e-5
+    )
     assert gp.log_marginal_likelihood() != before
     clash = more.copy()
     clash[0, 0] += 1
@@ -387,7 +415,10 @@ def changed(array, index, value):
 
 BAD = {
     "infinite value": (lambda c, y: (c, changed(y, (1, 2), np.inf)), r"infinite at \(1, 2\)"),
-    "NaN coordinate": (lambda c, y: ([changed(c[0], 2, np.nan), c[1]], y), r"factor 0 has a NaN or infinite value in row 2"),
+    "NaN coordinate": (
+        lambda c, y: ([changed(c[0], 2, np.nan), c[1]], y),
+        r"factor 0 has a NaN or infinite value in row 2",
+    ),
     "repeated coordinate": (lambda c, y: ([c[0], changed(c[1], 2, 0.0)], y), r"factor 1 repeat: rows 0 and 2"),
     "shapes": (lambda c, y: (c, y.T), r"shape \(3, 4\) but the coordinates make a grid of \(4, 3\)"),
     "nothing observed": (lambda c, y: (c, np.full_like(y, np.nan)), "nothing is observed"),
@@ -473,7 +504,9 @@ def test_extremes_are_handled(solver):
     ]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", lkgp.ConvergenceWarning)
-            gp = LKGP(solver=solver, optimizer=LBFGS(max_steps=5) if solver == "auto" else Adam(max_steps=3)).fit(points, y)
+            gp = LKGP(solver=solver, optimizer=LBFGS(max_steps=5) if solver == "auto" else Adam(max_steps=3)).fit(
+                points, y
+            )
         mean, std = gp.predict(observation_noise=True)
         assert np.isfinite(mean).all()
         assert np.isfinite(std).all()
@@ -586,7 +619,9 @@ def test_a_spectrum_that_outgrows_the_factorisation_is_followed_in_the_eigenbasi
     assert isinstance(result.plan.method, Spectral)
     assert result.model.kernels[1].lengthscale.item() < 0.5
     # What the search found is not lost where direct inference was asked for.
-    gp = LKGP([ScaleKernel(RBFKernel()), over_time], noise=0.5, standardize=False, solver=Direct(max_size=start + 3)).fit([X, T], Y)
+    gp = LKGP(
+        [ScaleKernel(RBFKernel()), over_time], noise=0.5, standardize=False, solver=Direct(max_size=start + 3)
+    ).fit([X, T], Y)
     assert any("posterior was computed in the eigenbasis" in note for note in gp.report_.notes)
     assert gp.model_.kernels[1].lengthscale.item() < 0.5
     assert np.isfinite(gp.predict()[1]).all()

@@ -37,7 +37,9 @@ def train(trial, sign=1.0):
 
 
 def new_study(pruner, direction="minimize", **words):
-    return optuna.create_study(direction=direction, pruner=pruner, sampler=optuna.samplers.RandomSampler(seed=0), **words)
+    return optuna.create_study(
+        direction=direction, pruner=pruner, sampler=optuna.samplers.RandomSampler(seed=0), **words
+    )
 
 
 def states(study):

@@ -57,9 +57,7 @@ def test_version_and_help():
 
 
 def test_the_core_imports_without_the_optional_packages():
-    blocked = (
-        "import sys; [sys.modules.__setitem__(name, None) for name in ('typer', 'rich', 'matplotlib', 'pandas', 'xarray')]; import lkgp"
-    )
+    blocked = "import sys; [sys.modules.__setitem__(name, None) for name in ('typer', 'rich', 'matplotlib', 'pandas', 'xarray')]; import lkgp"
     subprocess.run([sys.executable, "-W", "ignore", "-c", blocked], check=True)
 
 

@@ -74,7 +74,11 @@ def test_predictions_and_draws_are_those_of_the_dense_model(tasks):
     assert np.allclose(std, unit * np.sqrt(oracle.variance_at(at)), rtol=1e-5)
     assert np.allclose(model.predict(new, return_cov=True)[1], unit**2 * oracle.covariance_at(at), atol=1e-6)
     noisy = model.predict(new, return_std=True, observation_noise=True)[1]
-    assert np.allclose(np.diag(model.predict(new, return_cov=True, observation_noise=True)[1]).reshape(noisy.shape), noisy**2, rtol=1e-5)
+    assert np.allclose(
+        np.diag(model.predict(new, return_cov=True, observation_noise=True)[1]).reshape(noisy.shape),
+        noisy**2,
+        rtol=1e-5,
+    )
     with pytest.raises(RuntimeError, match="at most one"):
         model.predict(new, return_std=True, return_cov=True)
     assert np.allclose(noisy**2 - std**2, unit**2 * gp.model_.noise_variance().item())
@@ -139,7 +143,9 @@ def test_bad_targets_are_refused(tasks):
 def test_a_table_with_a_column_for_the_second_factor(tasks):
     X, Y, _ = tasks
     rows, columns = np.nonzero(np.isfinite(Y))
-    table = pd.DataFrame(X[rows], columns=["a", "b", "c"]).assign(joint=np.array(["one", "two", "three", "four"])[columns])
+    table = pd.DataFrame(X[rows], columns=["a", "b", "c"]).assign(
+        joint=np.array(["one", "two", "three", "four"])[columns]
+    )
     y = Y[rows, columns]
     model = LKGPTableRegressor("joint").fit(table, y)
     mean, std = model.predict(table, return_std=True)
@@ -169,4 +175,6 @@ def test_rows_that_repeat():
     assert std[0] == pytest.approx(1.0, abs=0.1)
     # The same in other units: a density is divided by the unit once for every row.
     larger = LKGPRegressor().fit(X, 1000 * y)
-    assert larger.log_marginal_likelihood() == pytest.approx(model.log_marginal_likelihood() - 300 * np.log(1000), rel=1e-3)
+    assert larger.log_marginal_likelihood() == pytest.approx(
+        model.log_marginal_likelihood() - 300 * np.log(1000), rel=1e-3
+    )

@@ -66,10 +66,17 @@ class LatentKroneckerGP(Model, FantasizeMixin):
         for k, points in enumerate(factors):
             self.register_buffer(f"train_T_{k}", as_factor_coords(points.detach(), f"train_T {k}"))
         shape = train_X.shape[:-1] + torch.Size([len(points) for points in factors])
-        data = {"train_Y": train_Y, "train_Yvar": train_Yvar, "train_counts": train_counts, "train_scatter": train_scatter}
+        data = {
+            "train_Y": train_Y,
+            "train_Yvar": train_Yvar,
+            "train_counts": train_counts,
+            "train_scatter": train_scatter,
+        }
         for name, given in data.items():
             if given is not None and given.shape != shape:
-                raise InputError(f"{name} must be of shape {tuple(shape)}, as train_X and train_T have it, not {tuple(given.shape)}.")
+                raise InputError(
+                    f"{name} must be of shape {tuple(shape)}, as train_X and train_T have it, not {tuple(given.shape)}."
+                )
         if bool(torch.isinf(train_Y).any()):
             raise InputError("train_Y is infinite somewhere; NaN means not observed.")
         self._num_factors = len(factors)
@@ -89,7 +96,9 @@ class LatentKroneckerGP(Model, FantasizeMixin):
 
         for rows in self._inputs().reshape(-1, *train_X.shape[-2:-1], widths[0]):
             if len(torch.unique(rows, dim=0)) < len(rows):
-                raise InputError("rows of train_X repeat; average them, and say how often in train_counts, as construct_inputs does.")
+                raise InputError(
+                    "rows of train_X repeat; average them, and say how often in train_counts, as construct_inputs does."
+                )
         self.models = nn.ModuleList([one() for _ in range(max(1, train_X.shape[:-2].numel()))])
         self._posteriors: dict[int, tuple[Any, tuple[Posterior, Scaling, list[Scaling]]]] = {}
         self._added: list[tuple[Tensor, list[int], Tensor, Tensor]] = []
@@ -117,7 +126,11 @@ class LatentKroneckerGP(Model, FantasizeMixin):
 
     def _inputs(self) -> Tensor:
         """train_X as the input transform has it for training."""
-        return self.input_transform.preprocess_transform(self.train_X) if hasattr(self, "input_transform") else self.train_X
+        return (
+            self.input_transform.preprocess_transform(self.train_X)
+            if hasattr(self, "input_transform")
+            else self.train_X
+        )
 
     def _data(self, batch: int) -> tuple[Observations, Scaling, list[Scaling]]:
         """The observations of one batch, scaled, and how."""
@@ -130,9 +143,15 @@ class LatentKroneckerGP(Model, FantasizeMixin):
         scaling = Scaling.standard(data.values)
         scalings = [Scaling.standard(x) for x in factors]
         grid = PartialGrid(tuple(s.apply(x) for s, x in zip(scalings, factors, strict=True)), data.grid.observed)
-        counts = data.counts if self.train_counts is None else self._of_batch(self.train_counts, batch)[data.grid.observed]
+        counts = (
+            data.counts if self.train_counts is None else self._of_batch(self.train_counts, batch)[data.grid.observed]
+        )
         known = None if data.noise_variance is None else data.noise_variance / scaling.scale**2
-        scatter = None if self.train_scatter is None else self._of_batch(self.train_scatter, batch)[data.grid.observed] / scaling.scale**2
+        scatter = (
+            None
+            if self.train_scatter is None
+            else self._of_batch(self.train_scatter, batch)[data.grid.observed] / scaling.scale**2
+        )
         return Observations(grid, scaling.apply(data.values), counts, known, scatter), scaling, scalings
 
     def _of_batch(self, tensor: Tensor, batch: int) -> Tensor:
@@ -146,7 +165,9 @@ class LatentKroneckerGP(Model, FantasizeMixin):
     def fit(self, **words: Any) -> list[FitResult]:
         """Learn the hyperparameters of every batch; words: as of `lkgp.fit`. Returns what was done for each."""
         if self._added:
-            raise InputError("this model was conditioned on more observations; make one of all data to learn from them.")
+            raise InputError(
+                "this model was conditioned on more observations; make one of all data to learn from them."
+            )
         results = []
         for batch in range(len(self.models)):
             result = fit(self._core(batch), self._data(batch)[0], **words)
@@ -158,7 +179,10 @@ class LatentKroneckerGP(Model, FantasizeMixin):
         """Conditioned anew when a hyperparameter or the data have changed."""
         model = self._core(batch)
         # Hyperparameters by value: GPyTorch changes them behind torch's back, which counts the versions of a tensor.
-        learned = [*model.parameters(), *(self.input_transform.state_dict().values() if hasattr(self, "input_transform") else ())]
+        learned = [
+            *model.parameters(),
+            *(self.input_transform.state_dict().values() if hasattr(self, "input_transform") else ()),
+        ]
         values = [tensor.detach().cpu().numpy().tobytes() for tensor in learned]
         state = values, [(tensor.data_ptr(), tensor._version) for tensor in self.buffers(recurse=False)]
         if batch not in self._posteriors or self._posteriors[batch][0] != state:
@@ -243,12 +267,18 @@ class LatentKroneckerGP(Model, FantasizeMixin):
         """Mean (*batch, q, outputs) and covariance (*batch, q outputs, q outputs), given what was added, too."""
         shape = torch.broadcast_shapes(X.shape[:-2], self.batch_shape)
         groups = [(X, outputs), *((points, where) for points, where, _, _ in self._added)]
-        mean, covariance = self._moments([(points.expand(*shape, *points.shape[-2:]), where) for points, where in groups], shape)
+        mean, covariance = self._moments(
+            [(points.expand(*shape, *points.shape[-2:]), where) for points, where in groups], shape
+        )
         asked = X.shape[-2] * len(outputs)
         if self._added:
             # m' = m + C_*n (C_nn + S)^-1 (y_n - m_n), C' = C_** - C_*n (C_nn + S)^-1 C_n*
-            values = torch.cat([Y.expand(*shape, *Y.shape[-2:]).flatten(-2) for _, _, Y, _ in self._added], dim=-1).double()
-            noise = torch.cat([s.expand(*shape, *s.shape[-2:]).flatten(-2) for _, _, _, s in self._added], dim=-1).double()
+            values = torch.cat(
+                [Y.expand(*shape, *Y.shape[-2:]).flatten(-2) for _, _, Y, _ in self._added], dim=-1
+            ).double()
+            noise = torch.cat(
+                [s.expand(*shape, *s.shape[-2:]).flatten(-2) for _, _, _, s in self._added], dim=-1
+            ).double()
             cross = covariance[..., asked:, :asked]
             known = covariance[..., asked:, asked:] + torch.diag_embed(noise)
             # Where observations repeat, nearly without noise, rounding is all that tells them apart.
@@ -315,7 +345,9 @@ class LatentKroneckerGP(Model, FantasizeMixin):
         self._check_points(X)
         outputs = self._outputs(output_indices)
         if Y.shape[-2:] != (X.shape[-2], len(outputs)):
-            raise InputError(f"Y must end with ({X.shape[-2]}, {len(outputs)}), as X and the outputs have it, not {tuple(Y.shape[-2:])}.")
+            raise InputError(
+                f"Y must end with ({X.shape[-2]}, {len(outputs)}), as X and the outputs have it, not {tuple(Y.shape[-2:])}."
+            )
         if not bool(torch.isfinite(Y).all()):
             raise InputError("Y must be finite; leave out rows that were not observed, or name the outputs that were.")
         shape = torch.broadcast_shapes(Y.shape[:-2], self.batch_shape)
@@ -390,7 +422,9 @@ class SomeOutputs(Model, FantasizeMixin):
         """As of the model, for these outputs."""
         chosen = range(len(self.outputs)) if output_indices is None else output_indices
         if any(not -len(self.outputs) <= i < len(self.outputs) for i in chosen):
-            raise InputError(f"output_indices must be among the {len(self.outputs)} outputs, from 0 on, not {output_indices}.")
+            raise InputError(
+                f"output_indices must be among the {len(self.outputs)} outputs, from 0 on, not {output_indices}."
+            )
         return self.model.posterior(X, [self.outputs[i] for i in chosen], observation_noise, posterior_transform)
 
     def condition_on_observations(self, X: Tensor, Y: Tensor, noise: Tensor | None = None, **_: Any) -> "SomeOutputs":

@@ -99,7 +99,9 @@ class LKGP:
 
     # Fitting
 
-    def fit(self, coords: Sequence[Array], Y: Array, *, noise_variance: Array | None = None, optimize: bool = True) -> "LKGP":
+    def fit(
+        self, coords: Sequence[Array], Y: Array, *, noise_variance: Array | None = None, optimize: bool = True
+    ) -> "LKGP":
         """Fit to a grid-shaped array in which NaN means missing; returns self.
 
         coords: one array a factor, (n_k,) or (n_k, d_k)
@@ -141,9 +143,13 @@ class LKGP:
         old = self.observations_
         observations, everywhere = add_cells(old, Y, noise_variance, self._noise_everywhere)
         start = observations.grid.gather(old.grid.scatter(posterior.weights.to(old.values.device)))
-        return self._finish(observations, self._kind, everywhere, refit, self.model_, self._value_scaling, self._coord_scalings, start)
+        return self._finish(
+            observations, self._kind, everywhere, refit, self.model_, self._value_scaling, self._coord_scalings, start
+        )
 
-    def conditioned_on(self, Y: Array, coords: Sequence[Array] | None = None, *, noise_variance: Array | None = None) -> "LKGP":
+    def conditioned_on(
+        self, Y: Array, coords: Sequence[Array] | None = None, *, noise_variance: Array | None = None
+    ) -> "LKGP":
         """Another model with the same hyperparameters that has seen other values: those of this one less what is withheld, say.
 
         Values of the same grid that are those of this model are means of as many measurements as they were here.
@@ -154,7 +160,9 @@ class LKGP:
         """
         self._fitted()
         if noise_variance is None and self.observations_.noise_variance is not None:
-            raise InputError("the noise of the values was given when the model was fitted, so give noise_variance for these, too.")
+            raise InputError(
+                "the noise of the values was given when the model was fitted, so give noise_variance for these, too."
+            )
         coords = list(self.observations_.grid.coords) if coords is None else coords
         self._points(coords)  # refuses those that do not fit the kernels
         observations = same_measurements(from_array(coords, Y, noise_variance), self.observations_)
@@ -166,7 +174,9 @@ class LKGP:
         given = self.kernels if self.kernels is not None else default_kernels([x.shape[1] for x in coords])
         if isinstance(given, Kernel) or len(given) != len(coords):
             count = 1 if isinstance(given, Kernel) else len(given)
-            raise InputError(f"there are {count} kernels but {len(coords)} factors; give a list with one kernel a factor.")
+            raise InputError(
+                f"there are {count} kernels but {len(coords)} factors; give a list with one kernel a factor."
+            )
         for k, (kernel, x) in enumerate(zip(given, coords, strict=True)):
             check_kernel(kernel, x, k)
         scale_values = self.standardize in (True, "values")
@@ -178,9 +188,13 @@ class LKGP:
             for kernel, x in zip(given, coords, strict=True)
         ]
         mean = (
-            None if self.mean is None else float(scaling.apply(torch.tensor(float(self.mean), dtype=torch.float64, device=values.device)))
+            None
+            if self.mean is None
+            else float(scaling.apply(torch.tensor(float(self.mean), dtype=torch.float64, device=values.device)))
         )
-        model = LatentKroneckerGP([copy.deepcopy(kernel) for kernel in given], mean=mean, noise=copy.deepcopy(self.noise))
+        model = LatentKroneckerGP(
+            [copy.deepcopy(kernel) for kernel in given], mean=mean, noise=copy.deepcopy(self.noise)
+        )
         return self._finish(observations, kind, everywhere, optimize, model, scaling, coord_scalings)
 
     def _finish(
@@ -200,7 +214,9 @@ class LKGP:
         notes = []
         result: FitResult | None = None
         if optimize and bool((data.values == data.values[0]).all()):
-            notes.append("all observed values are equal: there is nothing to learn, and the hyperparameters stay as given")
+            notes.append(
+                "all observed values are equal: there is nothing to learn, and the hyperparameters stay as given"
+            )
         elif optimize:
             result = fit(
                 model,
@@ -220,11 +236,15 @@ class LKGP:
                 raise
             # The search began with a factorisation that was small enough: what it found is not thrown away.
             notes.append(f"the posterior was computed in the eigenbasis: {error}")
-            chosen = replace(plan(model, data, Spectral(), self.max_memory), why="spectral: direct inference became too large")
+            chosen = replace(
+                plan(model, data, Spectral(), self.max_memory), why="spectral: direct inference became too large"
+            )
         x0 = None if start is None else start.to(data.values.device)
         posterior = condition(model, data, chosen, seed=self.seed, max_memory=self.max_memory, x0=x0)
         seconds = time.perf_counter() - began
-        report = make_report(posterior, result, float(scaling.scale), observations.noise_variance is not None, seconds, notes)
+        report = make_report(
+            posterior, result, float(scaling.scale), observations.noise_variance is not None, seconds, notes
+        )
         self.model_, self._posterior, self._kind, self.report_ = model, posterior, kind, report
         self.observations_, self._noise_everywhere = observations, everywhere
         self._value_scaling, self._coord_scalings = scaling, coord_scalings
@@ -242,7 +262,9 @@ class LKGP:
 
     # Asking
 
-    def predict(self, coords: Sequence[Array | None] | None = None, *, observation_noise: bool | Array = False) -> tuple[Array, Array]:
+    def predict(
+        self, coords: Sequence[Array | None] | None = None, *, observation_noise: bool | Array = False
+    ) -> tuple[Array, Array]:
         """Mean and standard deviation at every cell of the product of `coords`, each (n'_1, ..., n'_d).
 
         coords: one array a factor, None for a factor's own points; None altogether for the fitted grid
@@ -265,10 +287,17 @@ class LKGP:
         """
         posterior = self._fitted()
         points, _ = self._points(coords)
-        return self._kind.make(posterior.covariance(points, strict=self.strict).double() * self._value_scaling.scale.square())
+        return self._kind.make(
+            posterior.covariance(points, strict=self.strict).double() * self._value_scaling.scale.square()
+        )
 
     def sample(
-        self, num_samples: int, coords: Sequence[Array | None] | None = None, *, seed: int | None = None, observation_noise: bool = False
+        self,
+        num_samples: int,
+        coords: Sequence[Array | None] | None = None,
+        *,
+        seed: int | None = None,
+        observation_noise: bool = False,
     ) -> Array:
         """Joint draws at every cell of the product of `coords`, (num_samples, n'_1, ..., n'_d).
 
@@ -290,7 +319,9 @@ class LKGP:
         if observation_noise:
             noise = self._noise_at(observation_noise, values[0], on_grid)
             generator = torch.Generator(values.device).manual_seed(seed + OBSERVATION_SEED)
-            values += noise.sqrt() * torch.randn(values.shape, generator=generator, dtype=values.dtype, device=values.device)
+            values += noise.sqrt() * torch.randn(
+                values.shape, generator=generator, dtype=values.dtype, device=values.device
+            )
         # in place: the draws are the largest array of all
         return self._kind.make(values.mul_(self._value_scaling.scale).add_(self._value_scaling.shift))
 
@@ -320,7 +351,9 @@ class LKGP:
             gp.report_ = Report.from_dict(header["report"])
             return gp
         except (KeyError, TypeError, AttributeError, IndexError, RuntimeError) as error:
-            raise FileError(f"{path} is incomplete or damaged ({type(error).__name__}: {error}); save the model again.") from None
+            raise FileError(
+                f"{path} is incomplete or damaged ({type(error).__name__}: {error}); save the model again."
+            ) from None
 
     # Inside
 
@@ -362,7 +395,9 @@ class LKGP:
             return list(own), True
         check_factors(coords)
         if len(coords) != len(own):
-            raise InputError(f"there are {len(coords)} coordinates but {len(own)} factors; give one a factor, None for its own points.")
+            raise InputError(
+                f"there are {len(coords)} coordinates but {len(own)} factors; give one a factor, None for its own points."
+            )
         points = []
         for k, (x, fitted, scaling) in enumerate(zip(coords, own, self._coord_scalings, strict=True)):
             if x is None:
@@ -371,7 +406,9 @@ class LKGP:
             place = f"the coordinates of factor {k}"
             asked = as_factor_coords(as_real_tensor(x, place).double().to(scaling.shift.device), place)
             if asked.shape[1] != fitted.shape[1]:
-                raise InputError(f"{place} have {asked.shape[1]} column(s), but {fitted.shape[1]} were fitted; they must agree.")
+                raise InputError(
+                    f"{place} have {asked.shape[1]} column(s), but {fitted.shape[1]} were fitted; they must agree."
+                )
             check_kernel(self.model_.kernels[k], asked, k)
             points.append(scaling.apply(asked).to(fitted))
         return points, all(x is None for x in coords)
@@ -390,7 +427,11 @@ class LKGP:
                     "the noise was given for observed cells only; pass observation_noise as an array with the noise variance of every cell."
                 )
         everywhere = torch.ones_like(like, dtype=torch.bool)
-        return known_noise(known, like, everywhere) / self._value_scaling.scale.to(like) / self._value_scaling.scale.to(like)
+        return (
+            known_noise(known, like, everywhere)
+            / self._value_scaling.scale.to(like)
+            / self._value_scaling.scale.to(like)
+        )
 
     def _check_solve(self, solution: Solution) -> None:
         if not solution.converged:
@@ -403,7 +444,9 @@ class LKGP:
         solution, new = posterior.kept_draws[key].solution, key not in self._reported_draws
         if new:
             self._reported_draws.add(key)
-            self.report_.sample_residuals = np.concatenate([self.report_.sample_residuals, solution.residuals.double().cpu().numpy()])
+            self.report_.sample_residuals = np.concatenate(
+                [self.report_.sample_residuals, solution.residuals.double().cpu().numpy()]
+            )
             self.report_.products += solution.products
             if not solution.converged:
                 self.report_.converged = False

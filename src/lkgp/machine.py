@@ -50,7 +50,12 @@ def hardware() -> dict[str, Any]:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
         model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return {"processor": model or platform.processor(), "threads": torch.get_num_threads(), "memory": memory, "system": platform.system()}
+    return {
+        "processor": model or platform.processor(),
+        "threads": torch.get_num_threads(),
+        "memory": memory,
+        "system": platform.system(),
+    }
 
 
 def versions() -> dict[str, str]:

@@ -47,7 +47,9 @@ class LKGPPruner(BasePruner):
         interval_steps: int = 1,
         transform: Transform = "auto",
     ) -> None:
-        if max_resource != "auto" and (isinstance(max_resource, bool) or not isinstance(max_resource, int) or max_resource < 1):
+        if max_resource != "auto" and (
+            isinstance(max_resource, bool) or not isinstance(max_resource, int) or max_resource < 1
+        ):
             raise InputError(f"max_resource must be 'auto' or a whole number of at least 1, not {max_resource!r}.")
         if n_warmup_steps != "auto" and n_warmup_steps < 0:
             raise InputError(f"n_warmup_steps must be 'auto' or a number that is not negative, not {n_warmup_steps}.")
@@ -89,7 +91,9 @@ class LKGPPruner(BasePruner):
             return None
         done = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED))
         # In the order in which they were done, which is the same for everyone: those of before are then a beginning of those of now.
-        done = sorted((t for t in done if t.number != trial.number), key=lambda t: (t.datetime_complete or datetime.max, t.number))
+        done = sorted(
+            (t for t in done if t.number != trial.number), key=lambda t: (t.datetime_complete or datetime.max, t.number)
+        )
         ends = [t.last_step + 1 for t in done if t.state == TrialState.COMPLETE and t.last_step is not None]
         last_epoch = max(ends, default=1) if self.max_resource == "auto" else max([self.max_resource, *ends])
         direction: Direction = "minimize" if study.direction == StudyDirection.MINIMIZE else "maximize"
@@ -134,5 +138,7 @@ def parameter_of(name: str, distribution: BaseDistribution) -> Parameter:
     """A parameter as Optuna describes it."""
     if isinstance(distribution, CategoricalDistribution):
         return Parameter(name, choices=tuple(hashable(choice) for choice in distribution.choices))
-    low, high, logarithmic = (getattr(distribution, word, value) for word, value in (("low", 0.0), ("high", 1.0), ("log", False)))
+    low, high, logarithmic = (
+        getattr(distribution, word, value) for word, value in (("low", 0.0), ("high", 1.0), ("log", False))
+    )
     return Parameter(name, float(low), float(high), bool(logarithmic))

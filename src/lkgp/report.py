@@ -72,7 +72,11 @@ class Report:
             f"method     {self.method}; factors {' x '.join(self.structures)}",
             f"fit        {self.fit} ({self.steps} evaluations)",
             f"solve      {self.solve}; relative residual {float(np.max(self.residuals, initial=0.0)):.1e}"
-            + (f", of draws {float(self.sample_residuals.max()):.1e} at the worst" if len(self.sample_residuals) else ""),
+            + (
+                f", of draws {float(self.sample_residuals.max()):.1e} at the worst"
+                if len(self.sample_residuals)
+                else ""
+            ),
             f"likelihood {self.log_likelihood:.6g}{error}, {self.log_likelihood / self.observed:.4f} by observation",
             f"noise      {noise}",
             f"error bars {self.variance}",
@@ -104,10 +108,18 @@ def make_report(
     solution, grid, chosen = posterior.solution, posterior.data.grid, posterior.plan
     value, error = posterior.log_likelihood(REPORT_PROBES, REPORT_LANCZOS_STEPS)
     exact = posterior.variance_error == 0
-    error_bars = "exact" if exact else f"from posterior samples; relative standard error {posterior.variance_error:.1%} at the most"
+    error_bars = (
+        "exact"
+        if exact
+        else f"from posterior samples; relative standard error {posterior.variance_error:.1%} at the most"
+    )
     if isinstance(chosen.method, Iterative):
-        error_bars += ", beside the errors of solves"  # which only `Spectral` makes small beside the spread of the posterior
-    predicted = {} if chosen.cost is None else {"multiplications": chosen.cost.multiplications, "memory": chosen.cost.memory}
+        error_bars += (
+            ", beside the errors of solves"  # which only `Spectral` makes small beside the spread of the posterior
+        )
+    predicted = (
+        {} if chosen.cost is None else {"multiplications": chosen.cost.multiplications, "memory": chosen.cost.memory}
+    )
     return Report(
         method=chosen.why,
         structures=posterior.structures,

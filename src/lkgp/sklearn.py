@@ -61,7 +61,11 @@ class LKGPRegressor(RegressorMixin, BaseEstimator):
         if Y.shape[1] == 1:
             self._tasks, kernels = None, [ScaleKernel(kernel) if self.kernel is None else kernel]
         else:
-            tasks = np.arange(Y.shape[1], dtype=float) if self.tasks is None else check_array(self.tasks, ensure_2d=False, dtype=np.float64)
+            tasks = (
+                np.arange(Y.shape[1], dtype=float)
+                if self.tasks is None
+                else check_array(self.tasks, ensure_2d=False, dtype=np.float64)
+            )
             check_consistent_length(tasks, Y.T)
             if len(np.unique(tasks, axis=0)) < len(tasks):
                 raise ValueError("two tasks have the same coordinates; give each its own.")
@@ -73,7 +77,9 @@ class LKGPRegressor(RegressorMixin, BaseEstimator):
         self.report_, self.n_iter_ = self.model_.report_, max(1, self.model_.report_.steps)
         return self
 
-    def predict(self, X: Any, return_std: bool = False, return_cov: bool = False, *, observation_noise: bool = False) -> Any:
+    def predict(
+        self, X: Any, return_std: bool = False, return_cov: bool = False, *, observation_noise: bool = False
+    ) -> Any:
         """The mean of every target, (m,) or (m, n_tasks).
 
         return_std: also return its standard deviation, of the same shape
@@ -97,13 +103,17 @@ class LKGPRegressor(RegressorMixin, BaseEstimator):
         """Joint draws, (m, n_samples) or (m, n_tasks, n_samples)."""
         factors = self._factors(X)
         draws = self.model_.sample(n_samples, factors, seed=as_seed(random_state))
-        return np.stack([self._shaped(self._shift + self._unit * draw.reshape(len(draw), -1)) for draw in draws], axis=-1)
+        return np.stack(
+            [self._shaped(self._shift + self._unit * draw.reshape(len(draw), -1)) for draw in draws], axis=-1
+        )
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """The mean over targets of R^2, over the rows in which a target is there."""
         y = self._targets(y).reshape(len(y), -1)
         guess = self.predict(X).reshape(y.shape)
-        weights = np.ones(len(y)) if sample_weight is None else check_array(sample_weight, ensure_2d=False, dtype=np.float64)
+        weights = (
+            np.ones(len(y)) if sample_weight is None else check_array(sample_weight, ensure_2d=False, dtype=np.float64)
+        )
         found = []
         for truth, mean in zip(y.T, guess.T, strict=True):
             there = np.isfinite(truth)
@@ -126,7 +136,9 @@ class LKGPRegressor(RegressorMixin, BaseEstimator):
     def _targets(self, y: Any) -> np.ndarray:
         if y is None:
             raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None.")
-        y = check_array(y, ensure_2d=False, allow_nd=False, dtype=np.float64, ensure_all_finite="allow-nan", input_name="y")
+        y = check_array(
+            y, ensure_2d=False, allow_nd=False, dtype=np.float64, ensure_all_finite="allow-nan", input_name="y"
+        )
         if not np.isfinite(y).any():
             raise ValueError("Input y contains NaN only; at least one target must be there.")
         return y
@@ -211,12 +223,18 @@ class LKGPTableRegressor(RegressorMixin, BaseEstimator):
         if y is None:
             raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None.")
         self.categories_ = self._categories(X)
-        X, y = validate_data(self, self._numbers(X), y, dtype=np.float64, y_numeric=True, ensure_min_features=2, ensure_min_samples=2)
+        X, y = validate_data(
+            self, self._numbers(X), y, dtype=np.float64, y_numeric=True, ensure_min_features=2, ensure_min_samples=2
+        )
         features, second = self._split(X)
         kernel = self.kernel if self.kernel is not None else MaternKernel(nu=2.5, ard_num_dims=features.shape[1])
         other = self.second_kernel
         if other is None:
-            other = task_relations(len(self.categories_)) if self.categories_ is not None else ScaleKernel(MaternKernel(nu=2.5))
+            other = (
+                task_relations(len(self.categories_))
+                if self.categories_ is not None
+                else ScaleKernel(MaternKernel(nu=2.5))
+            )
         gp = LKGP([kernel, other], noise=self.noise, seed=as_seed(self.random_state), max_memory=self.max_memory)
         # Values that are named are scaled on their own, by name: joints, instruments, laboratories need not share a unit.
         names = second.astype(int) if self.categories_ is not None else np.zeros(len(y), dtype=int)
@@ -235,7 +253,10 @@ class LKGPTableRegressor(RegressorMixin, BaseEstimator):
         mean, variance = (part.double().numpy() for part in row_moments(self.model_._fitted(), columns))
         if observation_noise:
             variance = variance + float(self.model_.model_.noise_variance().detach())
-        scaling, names = self.model_._value_scaling, second.astype(int) if self.categories_ is not None else np.zeros(len(mean), dtype=int)
+        scaling, names = (
+            self.model_._value_scaling,
+            second.astype(int) if self.categories_ is not None else np.zeros(len(mean), dtype=int),
+        )
         mean, std = (float(scaling.shift) + float(scaling.scale) * mean), float(scaling.scale) * np.sqrt(variance)
         mean, std = self._shift[names] + self._unit[names] * mean, self._unit[names] * std
         return (mean, std) if return_std else mean
@@ -274,7 +295,9 @@ class LKGPTableRegressor(RegressorMixin, BaseEstimator):
         if isinstance(self.column, str):
             names = list(getattr(X, "columns", []))
             if self.column not in names:
-                raise ValueError(f"there is no column {self.column!r}; give a DataFrame that has it, or the position of the column.")
+                raise ValueError(
+                    f"there is no column {self.column!r}; give a DataFrame that has it, or the position of the column."
+                )
             return names.index(self.column)
         return int(self.column)
 

@@ -74,7 +74,9 @@ def test_a_long_table_comes_back_with_all_its_rows(stations, tmp_path):
     assert filled["temp"].notna().all()
     assert filled.groupby(["station", "date"]).size().shape == (180,)
     # What was given is there as it was, repeated rows too.
-    given = filled[filled.temp_filled == 0].merge(stations.dropna(subset="temp"), on=list(stations.columns), how="outer", indicator=True)
+    given = filled[filled.temp_filled == 0].merge(
+        stations.dropna(subset="temp"), on=list(stations.columns), how="outer", indicator=True
+    )
     assert (given._merge == "both").all()
     late = filled[(filled.station == "S3") & (filled.date < "2021-01-13")]
     assert (late.temp_filled == 1).all()
@@ -127,7 +129,11 @@ def test_dates_and_names_come_back_as_they_were(tmp_path):
     """German dates, days as whole numbers, and names of stations with zeros in front."""
     days = pd.date_range("2020-01-25", periods=20)
     for form in ("%d.%m.%Y", "%Y%m%d"):
-        rows = [{"station": name, "date": day.strftime(form), "v": np.sin(i / 3)} for name in ("00433", "NA") for i, day in enumerate(days)]
+        rows = [
+            {"station": name, "date": day.strftime(form), "v": np.sin(i / 3)}
+            for name in ("00433", "NA")
+            for i, day in enumerate(days)
+        ]
         pd.DataFrame(rows).drop(index=[5, 30]).to_csv(tmp_path / "in.csv", index=False)
         option = ["--date-format", form] if form == "%d.%m.%Y" else []
         run("fill", tmp_path / "in.csv", tmp_path / "out.csv", "--overwrite", "--quiet", *option)
@@ -135,7 +141,9 @@ def test_dates_and_names_come_back_as_they_were(tmp_path):
         assert sorted(set(filled.station)) == ["00433", "NA"]
         assert filled[filled.station == "NA"].date.tolist() == days.strftime(form).tolist()
         assert (filled.v_filled == "1").sum() == 2
-    assert "of the form %H" in run("inspect", tmp_path / "in.csv", "--date-format", "%H", code=2).output.replace("\n", " ")
+    assert "of the form %H" in run("inspect", tmp_path / "in.csv", "--date-format", "%H", code=2).output.replace(
+        "\n", " "
+    )
 
 
 # Files
@@ -158,14 +166,25 @@ def test_a_file_with_everything_comes_back_with_everything_in_its_place(tmp_path
     dataset["salt"].attrs = {"units": "1e-3", "standard_name": "sea_water_salinity"}
     dataset["longitude"].attrs["bounds"] = "lon_bnds"
     dataset["lon_bnds"] = (("longitude", "bnds"), np.stack([field.longitude - 0.5, field.longitude + 0.5], axis=1))
-    packing = {"dtype": "int16", "scale_factor": 0.01, "add_offset": 280.0, "_FillValue": np.int16(-32768), "zlib": True}
+    packing = {
+        "dtype": "int16",
+        "scale_factor": 0.01,
+        "add_offset": 280.0,
+        "_FillValue": np.int16(-32768),
+        "zlib": True,
+    }
     path, result = tmp_path / "in.nc", tmp_path / "out.nc"
-    dataset.to_netcdf(path, encoding={"sst": packing, "time": {"units": "hours since 2001-01-01", "calendar": "360_day", "dtype": "int32"}})
+    dataset.to_netcdf(
+        path,
+        encoding={"sst": packing, "time": {"units": "hours since 2001-01-01", "calendar": "360_day", "dtype": "int32"}},
+    )
     original = path.read_bytes()
     run("fill", path, result, "--quiet")
     assert path.read_bytes() == original
     with netCDF4.Dataset(path) as before, netCDF4.Dataset(result) as after:
-        assert {name: len(dim) for name, dim in before.dimensions.items()} == {name: len(dim) for name, dim in after.dimensions.items()}
+        assert {name: len(dim) for name, dim in before.dimensions.items()} == {
+            name: len(dim) for name, dim in after.dimensions.items()
+        }
         assert set(after.variables) - set(before.variables) == {"sst_std", "sst_filled", "salt_std", "salt_filled"}
         for name, variable in before.variables.items():
             same = after.variables[name]
@@ -178,7 +197,9 @@ def test_a_file_with_everything_comes_back_with_everything_in_its_place(tmp_path
         assert after.history.splitlines()[-1] == "made by hand"
         assert after.title == "everything"
     old, new = xr.open_dataset(path), xr.open_dataset(result)
-    xr.testing.assert_identical(old.coords.to_dataset().drop_attrs(deep=False), new.coords.to_dataset().drop_attrs(deep=False))
+    xr.testing.assert_identical(
+        old.coords.to_dataset().drop_attrs(deep=False), new.coords.to_dataset().drop_attrs(deep=False)
+    )
     land = dataset.mask.astype(bool)
     for name in ("sst", "salt"):
         seen = old[name].notnull()
@@ -249,7 +270,9 @@ def test_inspect_tells_what_is_missing_and_what_it_would_take(small):
 
 def test_models_are_kept_and_asked_again(small, tmp_path):
     model = tmp_path / "m.lkgp"
-    found = json.loads(run("fill", small, tmp_path / "o.nc", "--model", model, "--json", "--validate", "--quiet").output)
+    found = json.loads(
+        run("fill", small, tmp_path / "o.nc", "--model", model, "--json", "--validate", "--quiet").output
+    )
     assert found["variables"][0]["name"] == "t2m"
     assert found["variables"][0]["validation"]["scores"]["lkgp"]["rmse"] < 1
     assert found["peak_memory"] > 1e8
@@ -265,7 +288,9 @@ def test_models_are_kept_and_asked_again(small, tmp_path):
     assert "NAME=VALUE" in run("predict", model, tmp_path / "q.nc", "--at", "noon", code=2).output
     run("predict", model, tmp_path / "p.csv", "--at", "time=2019-03-02T12,2019-03-02T13", "--at", "latitude=50.5")
     rows = pd.read_csv(tmp_path / "p.csv", parse_dates=["time"]).set_index(["time", "latitude", "longitude"]).t2m
-    np.testing.assert_allclose(rows.to_xarray().sel(predicted.indexes), predicted.t2m.transpose("time", "latitude", "longitude"))
+    np.testing.assert_allclose(
+        rows.to_xarray().sel(predicted.indexes), predicted.t2m.transpose("time", "latitude", "longitude")
+    )
     run("sample", model, tmp_path / "s.parquet", "--samples", "3")
     assert len(pd.read_parquet(tmp_path / "s.parquet")) == 3 * xr.load_dataset(small).t2m.size
     assert "not a model" in run("validate", small, code=2).output
@@ -313,7 +338,9 @@ def test_ctrl_c_stops_and_leaves_nothing(tmp_path):
     field = small_field(places=(9, 9), times=200)
     field.to_dataset().to_netcdf(tmp_path / "in.nc")
     command = [sys.executable, "-m", "lkgp.cli", "fill", str(tmp_path / "in.nc"), str(tmp_path / "out.nc")]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    process = subprocess.Popen(
+        command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, "OMP_NUM_THREADS": "1"}
+    )
     assert process.stderr is not None
     line = b""
     while b"evaluation" not in line:  # until the fit is under way
@@ -365,7 +392,11 @@ def test_ctrl_c_between_two_stores_keeps_the_older_one(tmp_path, monkeypatch):
 
 
 def test_tables_are_smoothed_where_they_have_values_too(stations):
-    wide = Table.of(stations.drop_duplicates(["station", "date"]).pivot(index="date", columns="station", values="temp").reset_index())
+    wide = Table.of(
+        stations.drop_duplicates(["station", "date"])
+        .pivot(index="date", columns="station", values="temp")
+        .reset_index()
+    )
     for table, name, column in ((Table.of(stations), "temp", "temp"), (wide, "value", "S0")):
         dataset = table.to_dataset()
         known = xr.zeros_like(dataset[name])
@@ -455,7 +486,9 @@ def test_values_that_are_damaged_are_told_in_a_sentence(tmp_path):
     values = np.random.default_rng(0).standard_normal((40, 20, 20))
     coords = {"time": np.arange(40.0), "lat": np.linspace(40, 50, 20), "lon": np.linspace(0, 10, 20)}
     path = tmp_path / "in.nc"
-    xr.Dataset({"v": (("time", "lat", "lon"), values)}, coords).to_netcdf(path, encoding={"v": {"zlib": True, "fletcher32": True}})
+    xr.Dataset({"v": (("time", "lat", "lon"), values)}, coords).to_netcdf(
+        path, encoding={"v": {"zlib": True, "fletcher32": True}}
+    )
     damaged = bytearray(path.read_bytes())
     damaged[len(damaged) // 2] ^= 0xFF
     path.write_bytes(bytes(damaged))
@@ -465,7 +498,10 @@ def test_values_that_are_damaged_are_told_in_a_sentence(tmp_path):
 
 def test_want_of_memory_and_of_files_is_told_in_a_sentence():
     for error, message in (
-        (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate"), "too little memory"),
+        (
+            RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate"),
+            "too little memory",
+        ),
         (OSError(5, "Input/output error"), "could not be read or written"),
     ):
         with err.capture() as said, pytest.raises(typer.Exit) as stopped, errors_for_people():
@@ -479,7 +515,9 @@ def test_want_of_memory_and_of_files_is_told_in_a_sentence():
 def test_zarr_keeps_packing_chunks_and_units_of_time(small, tmp_path):
     packing = {"dtype": "int16", "scale_factor": 0.01, "add_offset": 280.0, "_FillValue": -32768, "chunks": (8, 2, 3)}
     time_ = {"units": "hours since 2000-01-01", "dtype": "int32"}
-    xr.load_dataset(small).drop_encoding().to_zarr(tmp_path / "in.zarr", encoding={"t2m": packing, "time": time_}, consolidated=False)
+    xr.load_dataset(small).drop_encoding().to_zarr(
+        tmp_path / "in.zarr", encoding={"t2m": packing, "time": time_}, consolidated=False
+    )
     run("fill", tmp_path / "in.zarr", tmp_path / "out.zarr", "--quiet")
     run("fill", tmp_path / "in.zarr", tmp_path / "out.nc", "--quiet")
     filled = xr.open_dataset(tmp_path / "out.zarr", engine="zarr", consolidated=False)
@@ -507,7 +545,9 @@ def test_coordinates_and_bounds_gain_no_fill_value_and_companions_have_the_grid_
 
 def test_stations_are_asked_by_names_that_look_like_numbers(tmp_path):
     days = pd.date_range("2020-01-25", periods=12)
-    rows = [{"station": name, "date": day, "v": np.sin(i / 3)} for name in ("00433", "00500") for i, day in enumerate(days)]
+    rows = [
+        {"station": name, "date": day, "v": np.sin(i / 3)} for name in ("00433", "00500") for i, day in enumerate(days)
+    ]
     pd.DataFrame(rows).drop(index=[5, 15]).to_csv(tmp_path / "in.csv", index=False)
     run("fill", tmp_path / "in.csv", tmp_path / "out.csv", "--model", tmp_path / "m.lkgp", "--quiet")
     run("predict", tmp_path / "m.lkgp", tmp_path / "p.nc", "--at", "station=00500", "--at", "date=2020-02-01")

@@ -24,11 +24,19 @@ EPOCHS = 20
 def simulated(runs, seed=0, noise=0.01):
     """Configurations of runs and loss curves (runs, EPOCHS) that fall to a level and at a speed that depend on them."""
     rng = np.random.default_rng(seed)
-    rates, widths, kinds = 10 ** rng.uniform(-4, -1, runs), rng.integers(16, 512, runs), rng.choice(["adam", "sgd"], runs)
+    rates, widths, kinds = (
+        10 ** rng.uniform(-4, -1, runs),
+        rng.integers(16, 512, runs),
+        rng.choice(["adam", "sgd"], runs),
+    )
     level = 0.2 + 0.15 * (np.log10(rates) + 2.5) ** 2 + 0.1 * (kinds == "sgd")
     speed = 0.1 + 0.3 * (widths / 512)
-    curves = level[:, None] + np.exp(-speed[:, None] * np.arange(1, EPOCHS + 1)) + noise * rng.normal(size=(runs, EPOCHS))
-    configurations = [{"rate": r, "width": int(w), "optimizer": str(k)} for r, w, k in zip(rates, widths, kinds, strict=True)]
+    curves = (
+        level[:, None] + np.exp(-speed[:, None] * np.arange(1, EPOCHS + 1)) + noise * rng.normal(size=(runs, EPOCHS))
+    )
+    configurations = [
+        {"rate": r, "width": int(w), "optimizer": str(k)} for r, w, k in zip(rates, widths, kinds, strict=True)
+    ]
     return configurations, curves
 
 
@@ -76,7 +84,11 @@ def test_the_transform_that_suits_the_values():
 
 
 def test_configurations_become_numbers():
-    given = [{"rate": 1e-4, "kind": "a", "depth": 2}, {"rate": 1e-1, "kind": "b", "depth": None}, {"rate": 1e-2, "kind": "a", "depth": 4}]
+    given = [
+        {"rate": 1e-4, "kind": "a", "depth": 2},
+        {"rate": 1e-1, "kind": "b", "depth": None},
+        {"rate": 1e-2, "kind": "a", "depth": 4},
+    ]
     space = Space.of(given)
     assert [p.name for p in space.parameters] == ["rate", "kind", "depth"]
     assert [p.log for p in space.parameters] == [True, False, False]
@@ -97,7 +109,10 @@ def test_spaces_of_several_runs_are_joined():
     one, two = Space((Parameter("x", 0, 1), Parameter("y", choices=("a",)))), Space((Parameter("x", -1, 0.5),))
     frame = pd.DataFrame({"depth": pd.array([2, None, 4], "Int64")})
     assert Space.of(as_configurations(frame)).parameters == (Parameter("depth", 2, 4, conditional=True),)
-    assert Space.joined([one, two]).parameters == (Parameter("x", -1, 1), Parameter("y", choices=("a",), conditional=True))
+    assert Space.joined([one, two]).parameters == (
+        Parameter("x", -1, 1),
+        Parameter("y", choices=("a",), conditional=True),
+    )
 
 
 # Forecasts
@@ -203,15 +218,27 @@ def test_curves_of_every_form_are_read_and_bad_ones_refused():
     third = CurveModel(**words).fit(configurations, [dict(enumerate(curve, 1)) for curve in ragged]).forecasts()
     assert all(a.final == b.final == c.final for a, b, c in zip(first, second, third, strict=True))
     fourth = CurveModel(**words).fit(configurations, pd.DataFrame(padded)).forecasts()
-    fifth = CurveModel(**words).fit(configurations, [pd.Series(curve, index=range(1, len(curve) + 1)) for curve in ragged]).forecasts()
+    fifth = (
+        CurveModel(**words)
+        .fit(configurations, [pd.Series(curve, index=range(1, len(curve) + 1)) for curve in ragged])
+        .forecasts()
+    )
     assert all(a.final == b.final == c.final for a, b, c in zip(first, fourth, fifth, strict=True))
-    plain = CurveModel(**words).fit(configurations, [pd.Series(curve) for curve in ragged]).forecasts()  # counts from 0 on: no epochs
+    plain = (
+        CurveModel(**words).fit(configurations, [pd.Series(curve) for curve in ragged]).forecasts()
+    )  # counts from 0 on: no epochs
     assert [f.final for f in plain] == [f.final for f in first]
     sparse = [{10 * (epoch + 1): value for epoch, value in enumerate(curve[:2])} for curve in ragged]
     labelled = CurveModel(**words).fit(configurations, pd.DataFrame(sparse))
-    assert [f.final for f in labelled.forecasts()] == [f.final for f in CurveModel(**words).fit(configurations, sparse).forecasts()]
+    assert [f.final for f in labelled.forecasts()] == [
+        f.final for f in CurveModel(**words).fit(configurations, sparse).forecasts()
+    ]
     assert labelled.curves_[0][0].tolist() == [10, 20]
-    upside = CurveModel(last_epoch=EPOCHS, direction="maximize").fit(configurations, [[-v for v in curve] for curve in ragged]).forecasts()
+    upside = (
+        CurveModel(last_epoch=EPOCHS, direction="maximize")
+        .fit(configurations, [[-v for v in curve] for curve in ragged])
+        .forecasts()
+    )
     assert np.allclose([-f.final for f in upside], [f.final for f in first], rtol=1e-4)
     with pytest.raises(InputError, match="6 configurations but 5 curves"):
         CurveModel().fit(configurations, ragged[:5])
@@ -264,7 +291,9 @@ def finished():
     runs = []
     for number, (configuration, curve) in enumerate(zip(configurations, curves, strict=True)):
         complete = number % 3 > 0 or number < 4
-        runs.append(FinishedRun(number, configuration, dict(enumerate(curve[: EPOCHS if complete else 7], 1)), complete))
+        runs.append(
+            FinishedRun(number, configuration, dict(enumerate(curve[: EPOCHS if complete else 7], 1)), complete)
+        )
     return runs
 
 
@@ -311,12 +340,18 @@ def test_bad_runs_are_stopped_and_good_ones_are_not(finished):
     assert not stopping.should_stop(51, good, dict(enumerate(0.18 + falling[:8], 1)), finished)
     # The same reports, the same verdict, from a copy that has learned nothing yet.
     copy = pickle.loads(pickle.dumps(stopping))
-    assert copy.judge(50, bad, dict(enumerate(0.65 + falling[:8], 1)), finished).forecast.probability == verdict.forecast.probability
+    assert (
+        copy.judge(50, bad, dict(enumerate(0.65 + falling[:8], 1)), finished).forecast.probability
+        == verdict.forecast.probability
+    )
 
 
 def test_one_stopping_rule_serves_several_loops(finished):
     """What was learned of other runs with the same numbers is not mixed in; nor does the mode of torch matter."""
-    shifted = [FinishedRun(run.number, run.configuration, {e: v + 100 for e, v in run.curve.items()}, run.complete) for run in finished]
+    shifted = [
+        FinishedRun(run.number, run.configuration, {e: v + 100 for e, v in run.curve.items()}, run.complete)
+        for run in finished
+    ]
     stopping = EarlyStopping(EPOCHS, n_startup_runs=5)
     configuration, curve = finished[3].configuration, {e: finished[3].curve[e] for e in range(1, 8)}
     stopping.judge(50, configuration, curve, finished)

@@ -227,7 +227,9 @@ def test_thinned_data_are_a_part_of_the_data(long_data):
     rows = torch.stack([(long_data.grid.coords[0] == x).all(dim=1).nonzero()[0, 0] for x in subset.grid.coords[0]])
     columns = torch.stack([(long_data.grid.coords[1] == x).all(dim=1).nonzero()[0, 0] for x in subset.grid.coords[1]])
     whole = long_data.grid.scatter(long_data.values, fill=math.nan).view(long_data.grid.shape)[rows][:, columns]
-    np.testing.assert_array_equal(subset.grid.scatter(subset.values, fill=math.nan).view(subset.grid.shape).numpy(), whole.numpy())
+    np.testing.assert_array_equal(
+        subset.grid.scatter(subset.values, fill=math.nan).view(subset.grid.shape).numpy(), whole.numpy()
+    )
     again = thin(long_data, 500, seed=1)
     assert bool((again.values == subset.values).all())
 

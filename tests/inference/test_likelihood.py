@@ -57,14 +57,19 @@ def test_the_reduction_makes_low_rank_factors_small_and_keeps_its_bound():
     for tolerance in (1e-10, 1e-6, 1e-3):
         system = factorise(model, data, Direct(tolerance=tolerance), axis=1)
         sizes.append(system.size)
-        assert abs(float(system.logdet) - np.linalg.slogdet(case.oracle().matrix)[1]) < tolerance * data.grid.num_observed + 1e-9
+        assert (
+            abs(float(system.logdet) - np.linalg.slogdet(case.oracle().matrix)[1])
+            < tolerance * data.grid.num_observed + 1e-9
+        )
     assert sizes == sorted(sizes, reverse=True)
     assert sizes[0] < 0.6 * data.grid.num_observed
 
 
 @pytest.mark.parametrize("case", SOME, ids=name)
 @pytest.mark.parametrize(
-    "preconditioner", [None, PivotedCholesky(5), Nystrom(5), LeadingModes(5), KroneckerEigenbasis()], ids=lambda p: type(p).__name__
+    "preconditioner",
+    [None, PivotedCholesky(5), Nystrom(5), LeadingModes(5), KroneckerEigenbasis()],
+    ids=lambda p: type(p).__name__,
 )
 def test_probes_of_the_whole_space_make_the_stochastic_likelihood_exact(case, preconditioner):
     model, data = case.build(), case.data()
@@ -91,7 +96,10 @@ def test_stochastic_gradients_are_unbiased_and_settle_as_probes_grow(case, kind)
     def estimates(num_probes, repeats):
         return torch.stack(
             [
-                gradients(stochastic_mll(model, data, method, Probes.draw(data, num_probes, seed), value=False).objective, model)
+                gradients(
+                    stochastic_mll(model, data, method, Probes.draw(data, num_probes, seed), value=False).objective,
+                    model,
+                )
                 for seed in range(repeats)
             ]
         )

@@ -10,9 +10,29 @@ from cases import CASES, Case, name
 from gpytorch.constraints import Interval
 from gpytorch.kernels import IndexKernel, MaternKernel, PeriodicKernel, RBFKernel, ScaleKernel
 
-from lkgp import LKGP, Direct, InputError, LatentKroneckerGP, PartialGrid, Plan, Spectral, condition, fit, from_array, plan
+from lkgp import (
+    LKGP,
+    Direct,
+    InputError,
+    LatentKroneckerGP,
+    PartialGrid,
+    Plan,
+    Spectral,
+    condition,
+    fit,
+    from_array,
+    plan,
+)
 from lkgp.fitting.periods import repetition
-from lkgp.inference.costs import SOLVE_ARRAYS, FactorRanks, break_even, cells_cost, direct_cost, missing_at_random, modes_cost
+from lkgp.inference.costs import (
+    SOLVE_ARRAYS,
+    FactorRanks,
+    break_even,
+    cells_cost,
+    direct_cost,
+    missing_at_random,
+    modes_cost,
+)
 from lkgp.linalg.eigenbasis import FactorBasis
 from lkgp.linalg.whitening import block_multiplications, cheapest_block
 from lkgp.posterior.moments import Cells, joint_moments, row_moments
@@ -51,7 +71,10 @@ def test_large_smooth_data_are_solved_in_the_eigenbasis():
 def robot(missing, states=1500):
     rng = np.random.default_rng(0)
     values = np.where(rng.random((states, 7)) < missing, np.nan, rng.normal(size=(states, 7)))
-    data = from_array([torch.as_tensor(rng.normal(size=(states, 12))), torch.arange(7.0, dtype=torch.float64)], torch.as_tensor(values))
+    data = from_array(
+        [torch.as_tensor(rng.normal(size=(states, 12))), torch.arange(7.0, dtype=torch.float64)],
+        torch.as_tensor(values),
+    )
     kernels = [RBFKernel(ard_num_dims=12), IndexKernel(num_tasks=7, rank=7)]
     return LatentKroneckerGP(kernels, noise=0.05).double(), data
 
@@ -138,7 +161,9 @@ def test_no_more_columns_are_solved_for_than_memory_allows(monkeypatch):
     for ours, theirs in zip(*results, strict=True):
         torch.testing.assert_close(ours, theirs, atol=1e-9, rtol=1e-9)
     cells = case.data().grid.num_cells
-    draws = condition(case.build(), case.data(), Plan(Direct(), ""), max_memory=5 * 4 * 8 * SOLVE_ARRAYS * cells).draws(5, 0)
+    draws = condition(case.build(), case.data(), Plan(Direct(), ""), max_memory=5 * 4 * 8 * SOLVE_ARRAYS * cells).draws(
+        5, 0
+    )
     assert [len(draws._blocks(size)) for size in (1, cells, 5 * cells)] == [1, 1, 5]
 
 
@@ -153,7 +178,9 @@ def test_long_smooth_factors_are_used_by_their_roots(monkeypatch):
         posterior = condition(case.build(), case.data(), Plan(method, ""))
         assert ("low_rank" in posterior.structures) == (pays == 10)
         own = list(posterior.data.grid.coords)
-        results.append([f(x) for x in [own, *points] for f in (posterior.mean, posterior.variance, posterior.draws(3, 1))])
+        results.append(
+            [f(x) for x in [own, *points] for f in (posterior.mean, posterior.variance, posterior.draws(3, 1))]
+        )
         np.testing.assert_allclose(posterior.mean(own).numpy(), case.oracle().mean_at(case.coords), atol=1e-7)
     for ours, theirs in zip(*results, strict=True):
         torch.testing.assert_close(ours, theirs, atol=1e-7, rtol=1e-7)
@@ -215,7 +242,9 @@ def test_periods_start_where_the_data_repeat_themselves(period):
 def test_data_without_a_period_have_none():
     assert repetition(grid_data((30, 60), 0.2), 1) is None
     assert repetition(grid_data((30, 5), 0.2), 1) is None
-    rising = from_array([torch.arange(5.0), torch.arange(50.0)], torch.linspace(0, 1, 50, dtype=torch.float64).expand(5, 50).clone())
+    rising = from_array(
+        [torch.arange(5.0), torch.arange(50.0)], torch.linspace(0, 1, 50, dtype=torch.float64).expand(5, 50).clone()
+    )
     assert repetition(rising, 1) is None
 
 
@@ -246,7 +275,9 @@ def test_a_period_alone_can_be_free():
 
 def test_a_fit_whose_solves_fail_does_not_claim_to_have_converged():
     case = Case("hard", (30, 25), "random", noise=1e-4)
-    result = fit(case.build().requires_grad_(True), case.data(), method=Spectral(max_iterations=1, rtol=1e-9, fit_rtol=1e-9))
+    result = fit(
+        case.build().requires_grad_(True), case.data(), method=Spectral(max_iterations=1, rtol=1e-9, fit_rtol=1e-9)
+    )
     assert not result.converged
 
 

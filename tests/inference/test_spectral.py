@@ -21,9 +21,15 @@ from lkgp.linalg.quadrature import trace_of_log
 from lkgp.model.model import default_kernels
 from lkgp.solvers import Reason
 
-TIGHT = Spectral(rtol=1e-9, residual_rtol=1e-10, sample_rtol=1e-9, tolerance=1e-13, fit_tolerance=1e-13, num_samples=2000)
+TIGHT = Spectral(
+    rtol=1e-9, residual_rtol=1e-10, sample_rtol=1e-9, tolerance=1e-13, fit_tolerance=1e-13, num_samples=2000
+)
 CURVES = Case("long cut curves", (9, 20), "curves", kinds=("matern", "rbf"), regular=True, noise=1e-3)
-COMPLETE = [Case("complete", (7, 6), "none"), Case("complete, three factors", (5, 4, 3), "none"), Case("complete line", (9,), "none")]
+COMPLETE = [
+    Case("complete", (7, 6), "none"),
+    Case("complete, three factors", (5, 4, 3), "none"),
+    Case("complete line", (9,), "none"),
+]
 
 
 @pytest.fixture(params=[None, 0, 5, 10**6], ids=["block as chosen", "no block", "block of 5", "block of all"])
@@ -31,7 +37,9 @@ def block(request, monkeypatch):
     """Force the size of the dense block in the whitening."""
     if request.param is not None:
         monkeypatch.setattr("lkgp.linalg.whitening.TRIAL_CONDITION", 0.0)
-        monkeypatch.setattr("lkgp.linalg.whitening.cheapest_block", lambda diagonal, *_: min(request.param, len(diagonal)))
+        monkeypatch.setattr(
+            "lkgp.linalg.whitening.cheapest_block", lambda diagonal, *_: min(request.param, len(diagonal))
+        )
     return request.param
 
 
@@ -55,7 +63,9 @@ def test_solves_and_log_determinant_are_those_of_the_oracle(case, precision, blo
     check_error_bound(system.solve(rhs, 1e-2), exact, matrix)
     # A start far from the truth does no harm.
     wrong = torch.randn(3, system.grid.num_cells, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    np.testing.assert_allclose(system.solve(rhs, 1e-9, start=wrong).values.numpy(), exact, atol=1e-6 * np.abs(exact).max())
+    np.testing.assert_allclose(
+        system.solve(rhs, 1e-9, start=wrong).values.numpy(), exact, atol=1e-6 * np.abs(exact).max()
+    )
     # Probes of the whole space make the quadrature exact.
     whole = math.sqrt(system.size) * torch.eye(system.size, dtype=torch.float64)
     left, _ = trace_of_log(system.exact.__matmul__, whole, system.size)
@@ -101,7 +111,9 @@ def test_solves_in_the_space_of_the_observations_are_those_of_the_oracle(case, s
 def observed_block(request, monkeypatch):
     """Force the number of modes in the preconditioner of the observations."""
     if request.param is not None:
-        monkeypatch.setattr("lkgp.inference.observation_space.cheapest_block", lambda diagonal, *_: min(request.param, len(diagonal)))
+        monkeypatch.setattr(
+            "lkgp.inference.observation_space.cheapest_block", lambda diagonal, *_: min(request.param, len(diagonal))
+        )
     return request.param
 
 
@@ -111,7 +123,9 @@ def test_the_block_is_that_of_the_matrix(case):
     system = spectral_system(model, data, TIGHT, 8)
     whole = system.exact.latent(torch.eye(system.size, dtype=torch.float64))
     modes = torch.arange(0, system.size, 2)
-    gram = lkgp.linalg.whitening.masked_gram(system.exact.transform.bases, system.exact.scale, system.exact.precisions, system.shape, modes)
+    gram = lkgp.linalg.whitening.masked_gram(
+        system.exact.transform.bases, system.exact.scale, system.exact.precisions, system.shape, modes
+    )
     torch.testing.assert_close(gram, whole[modes][:, modes], rtol=1e-10, atol=1e-10 * float(whole.abs().max()))
 
 
@@ -123,7 +137,10 @@ def test_stochastic_gradients_are_unbiased(case, space):
     model, data = case.build(), case.data()
     dense = gradients(dense_log_likelihood(model, case, data), model)
     sample = torch.stack(
-        [gradients(spectral_mll(model, data, method, Probes.draw(data, 8, seed), value=False).objective, model) for seed in range(60)]
+        [
+            gradients(spectral_mll(model, data, method, Probes.draw(data, 8, seed), value=False).objective, model)
+            for seed in range(60)
+        ]
     )
     error = sample.std(dim=0) / math.sqrt(len(sample))
     assert bool(((sample.mean(dim=0) - dense).abs() <= 4.5 * error + 1e-7).all())
@@ -149,7 +166,9 @@ def test_a_complete_grid_is_exact(case):
 @pytest.mark.parametrize("case", [*SOME, CURVES], ids=name)
 def test_the_value_of_a_partial_grid_is_within_its_stated_error(case, space):
     model, data = case.build(), case.data()
-    likelihood = spectral_mll(model, data, replace(TIGHT, space=space, num_probes=200, lanczos_steps=200), Probes.draw(data, 2, 0))
+    likelihood = spectral_mll(
+        model, data, replace(TIGHT, space=space, num_probes=200, lanczos_steps=200), Probes.draw(data, 2, 0)
+    )
     assert abs(float(likelihood.objective.detach()) - case.oracle().log_likelihood()) <= 4.5 * likelihood.error + 1e-7
 
 
@@ -185,7 +204,9 @@ def test_the_posterior_is_that_of_the_oracle_in_every_space(case, space):
         np.testing.assert_allclose(posterior.mean(points).numpy(), oracle.mean_at(new), atol=1e-6)
         variance = oracle.variance_at(new)
         # 2000 samples: a variance has a relative standard error of sqrt(2 / 2000) at the most
-        assert (np.abs(posterior.variance(points).numpy() - variance) <= 5 * math.sqrt(2 / 2000) * variance + 1e-7).all()
+        assert (
+            np.abs(posterior.variance(points).numpy() - variance) <= 5 * math.sqrt(2 / 2000) * variance + 1e-7
+        ).all()
 
 
 @pytest.mark.parametrize("missing", [0.0, 0.3])
@@ -222,7 +243,9 @@ def test_cells_with_a_huge_known_noise_do_not_loosen_the_solves_of_the_others():
 @pytest.mark.parametrize("space", ["modes", "cells"])
 def test_draws_and_error_bars_in_single_precision_off_the_grid(space):
     case, solver = SOME[0], Spectral(space=space, num_samples=2000)
-    model = LKGP(case.kernels(), mean=case.mean, noise=case.noise, standardize=False, solver=solver, dtype=torch.float32)
+    model = LKGP(
+        case.kernels(), mean=case.mean, noise=case.noise, standardize=False, solver=solver, dtype=torch.float32
+    )
     gp = model.fit(case.coords, case.y, optimize=False)
     new, oracle = case.new_coords(), case.oracle()
     mean, std = gp.predict(new)

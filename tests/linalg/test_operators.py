@@ -71,7 +71,9 @@ def test_product_rows_and_diagonal_match_the_dense_matrix(case, dtype):
     columns = torch.as_tensor(block, dtype=dtype)
     with torch.no_grad():
         np.testing.assert_allclose((operator @ columns).numpy(), dense @ block, atol=tolerance, rtol=tolerance)
-        np.testing.assert_allclose((operator @ columns[:, 0]).numpy(), dense @ block[:, 0], atol=tolerance, rtol=tolerance)
+        np.testing.assert_allclose(
+            (operator @ columns[:, 0]).numpy(), dense @ block[:, 0], atol=tolerance, rtol=tolerance
+        )
         some = torch.tensor([0, len(dense) - 1])
         np.testing.assert_allclose(operator.rows(some).numpy(), dense[some.numpy()], atol=tolerance, rtol=tolerance)
     np.testing.assert_allclose(operator.diagonal().numpy(), np.diag(dense), atol=tolerance, rtol=tolerance)
@@ -99,13 +101,17 @@ def test_every_kind_of_factor_is_the_same_matrix(structure):
     model = LatentKroneckerGP([kernel])
     dense = kernel(x).to_dense().detach()
     factor = model.factor(0, x, structure)
-    expected = {"dense": torch.Tensor, "toeplitz": ToeplitzFactor, "lazy": LazyFactor, "low_rank": LowRankFactor}[structure]
+    expected = {"dense": torch.Tensor, "toeplitz": ToeplitzFactor, "lazy": LazyFactor, "low_rank": LowRankFactor}[
+        structure
+    ]
     assert isinstance(factor, expected)
     rhs = torch.randn(40, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
         torch.testing.assert_close(factor.matmul(rhs), dense @ rhs, atol=1e-10, rtol=1e-10)
         torch.testing.assert_close(factor_rows(factor, torch.tensor([3, 39])), dense[[3, 39]], atol=1e-10, rtol=1e-10)
-        torch.testing.assert_close(factor[torch.tensor([1, 5]), torch.tensor([5, 7])], dense[[1, 5], [5, 7]], atol=1e-10, rtol=1e-10)
+        torch.testing.assert_close(
+            factor[torch.tensor([1, 5]), torch.tensor([5, 7])], dense[[1, 5], [5, 7]], atol=1e-10, rtol=1e-10
+        )
     if structure == "low_rank":
         assert factor.root.shape[-1] < 25
 

@@ -28,7 +28,9 @@ from lkgp import (
 from lkgp.persistence.model_file import checksum
 
 
-@pytest.fixture(params=["auto", Iterative(num_samples=8, preconditioner=KroneckerEigenbasis())], ids=["direct", "iterative"])
+@pytest.fixture(
+    params=["auto", Iterative(num_samples=8, preconditioner=KroneckerEigenbasis())], ids=["direct", "iterative"]
+)
 def gp(request):
     X, T, Y, _ = curves()
     return LKGP(noise=0.02, solver=request.param, seed=5).fit([X, T], Y, optimize=False)
@@ -86,7 +88,11 @@ def test_a_noise_model_without_kernels_and_numpy_numbers_come_back(tmp_path):
     likelihood.noise = 0.3
     likelihood.raw_noise.requires_grad_(False)
     gp = LKGP(
-        noise=likelihood, mean=np.float32(0.5), seed=np.int64(3), max_memory=np.float64(1e9), solver=Direct(tolerance=np.float64(1e-9))
+        noise=likelihood,
+        mean=np.float32(0.5),
+        seed=np.int64(3),
+        max_memory=np.float64(1e9),
+        solver=Direct(tolerance=np.float64(1e-9)),
     )
     gp.fit([X, T], Y, optimize=False).save(tmp_path / "m.lkgp")
     loaded = LKGP.load(tmp_path / "m.lkgp")

@@ -57,7 +57,10 @@ def test_moments_from_solves_that_fail_are_told():
     case = SOME[0]
     method = Iterative(ConjugateGradients(rtol=1e-12, max_iterations=2), preconditioner=None)
     posterior, new = condition(case.build(), case.data(), Plan(method, "")), tensors(case.new_coords())
-    for question in (lambda: row_moments(posterior, new), lambda: joint_moments(posterior, [Cells(new[0][None], (new[1],))])):
+    for question in (
+        lambda: row_moments(posterior, new),
+        lambda: joint_moments(posterior, [Cells(new[0][None], (new[1],))]),
+    ):
         with pytest.warns(ConvergenceWarning, match="for a covariance did not converge"):
             question()
 

@@ -84,7 +84,9 @@ def test_preconditioners_keep_the_solution(case, preconditioner):
     operator, dense = case.build().covariance(case.data()).detach(), case.oracle().matrix
     rhs = right_hand_sides(len(dense))
     built = preconditioner.build(operator)
-    check_solution(dense, rhs, solve(operator, torch.as_tensor(rhs), ConjugateGradients(rtol=1e-9), preconditioner=built))
+    check_solution(
+        dense, rhs, solve(operator, torch.as_tensor(rhs), ConjugateGradients(rtol=1e-9), preconditioner=built)
+    )
 
 
 @pytest.mark.parametrize("case", CASES, ids=name)
@@ -171,7 +173,9 @@ def test_a_column_that_is_done_is_left_alone():
     assert solution.products <= alone.products + 4
 
 
-@pytest.mark.parametrize("solver", [*SOLVERS[:3], StochasticGradientDescent(max_iterations=400, batch_size=8)], ids=class_name)
+@pytest.mark.parametrize(
+    "solver", [*SOLVERS[:3], StochasticGradientDescent(max_iterations=400, batch_size=8)], ids=class_name
+)
 def test_failures_are_said(solver):
     case = next(case for case in CASES if case.name == "two factors")
     good = case.build().covariance(case.data()).detach()
@@ -193,7 +197,11 @@ def test_failures_are_said(solver):
 
 @pytest.mark.parametrize(
     "solver",
-    [ConjugateGradients(1e-10, 2), AlternatingProjections(1e-10, 4, 2), StochasticGradientDescent(1e-10, max_iterations=200)],
+    [
+        ConjugateGradients(1e-10, 2),
+        AlternatingProjections(1e-10, 4, 2),
+        StochasticGradientDescent(1e-10, max_iterations=200),
+    ],
     ids=class_name,
 )
 def test_running_out_of_iterations_is_said(solver):
@@ -202,7 +210,9 @@ def test_running_out_of_iterations_is_said(solver):
     rhs = right_hand_sides(operator.shape[0])
     solution = solve(operator, torch.as_tensor(rhs), solver)
     assert solution.reason is Reason.ITERATION_LIMIT
-    true = np.linalg.norm(rhs - case.oracle().matrix @ solution.values.numpy(), axis=0) / np.maximum(np.linalg.norm(rhs, axis=0), 1e-30)
+    true = np.linalg.norm(rhs - case.oracle().matrix @ solution.values.numpy(), axis=0) / np.maximum(
+        np.linalg.norm(rhs, axis=0), 1e-30
+    )
     np.testing.assert_allclose(solution.residuals.numpy(), true, rtol=1e-6, atol=1e-12)
 
 
@@ -218,7 +228,11 @@ def test_settings_are_checked():
 def test_every_solver_and_preconditioner_is_in_these_lists():
     solvers = {cls for cls in vars(lkgp.solvers).values() if dataclasses.is_dataclass(cls) and hasattr(cls, "solve")}
     assert solvers == {type(solver) for solver in SOLVERS}
-    built = {cls for cls in vars(lkgp.linalg.preconditioners).values() if dataclasses.is_dataclass(cls) and hasattr(cls, "build")}
+    built = {
+        cls
+        for cls in vars(lkgp.linalg.preconditioners).values()
+        if dataclasses.is_dataclass(cls) and hasattr(cls, "build")
+    }
     assert built == {type(preconditioner) for preconditioner in PRECONDITIONERS}
 
 

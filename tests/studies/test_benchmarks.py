@@ -28,7 +28,9 @@ def curves() -> problems.Problem:
     X, T = rng.normal(size=(8, 2)), np.linspace(0, 1, 6)[:, None]
     values = np.sin(X[:, :1]) + T[:, 0] + 0.1 * rng.normal(size=(8, 6))
     observed = rng.random((8, 6)) < 0.7
-    return problems.Problem("curves", [X, T], values, observed, lambda: [ScaleKernel(RBFKernel(ard_num_dims=2)), RBFKernel()])
+    return problems.Problem(
+        "curves", [X, T], values, observed, lambda: [ScaleKernel(RBFKernel(ard_num_dims=2)), RBFKernel()]
+    )
 
 
 def test_uniform_gaps_are_those_of_the_published_splits():
@@ -46,7 +48,9 @@ def test_the_simulated_climate_is_a_draw_from_its_prior():
     assert case.values.var() == pytest.approx(truth["scale"] + truth["noise"], rel=0.3)
     day = float(case.coords[1][1, 0] - case.coords[1][0, 0])
     period = round(truth["period"] / day)
-    whole, half = (np.mean(case.values[:, lag:] * case.values[:, :-lag]) / case.values.var() for lag in (period, period // 2))
+    whole, half = (
+        np.mean(case.values[:, lag:] * case.values[:, :-lag]) / case.values.var() for lag in (period, period // 2)
+    )
     expected = math.exp(-0.5 * (period * day / truth["length of time"]) ** 2) / (1 + truth["noise"])
     assert whole == pytest.approx(expected, abs=0.25)
     assert abs(half) < 0.25
@@ -60,12 +64,17 @@ def test_both_recipes_have_the_same_covariance(curves):
         covariances.append(model(model.coords[0]).covariance_matrix.detach())
     torch.testing.assert_close(*covariances)
     kernels = [kernel.float() for kernel in curves.make_kernels()]
-    dense = [kernel(torch.as_tensor(x, dtype=torch.float32)).to_dense().detach() for kernel, x in zip(kernels, curves.coords, strict=True)]
+    dense = [
+        kernel(torch.as_tensor(x, dtype=torch.float32)).to_dense().detach()
+        for kernel, x in zip(kernels, curves.coords, strict=True)
+    ]
     seen = np.flatnonzero(curves.observed.ravel())
     torch.testing.assert_close(covariances[0], torch.kron(*dense)[seen][:, seen])
 
 
-@pytest.mark.parametrize("name", ["lkgp", "lkgp, with the grid", "lkgp, without the grid", "the paper's settings", "scikit-learn"])
+@pytest.mark.parametrize(
+    "name", ["lkgp", "lkgp, with the grid", "lkgp, without the grid", "the paper's settings", "scikit-learn"]
+)
 def test_contestants_run_and_are_scored(curves, name, monkeypatch):
     monkeypatch.setitem(contestants.PAPER_STEPS, "curves", 3)
     result = contestants.contestant(name)(curves)
@@ -108,12 +117,16 @@ def test_iterations_are_those_of_the_real_step(monkeypatch):
     rng = np.random.default_rng(0)
     values = rng.standard_normal((60, 20)).cumsum(axis=1)
     values[rng.random(values.shape) < 0.3] = np.nan
-    recipe = PaperRecipe([rng.standard_normal((60, 2)), np.linspace(0, 1, 20)], values, [ScaleKernel(RBFKernel()), RBFKernel()])
+    recipe = PaperRecipe(
+        [rng.standard_normal((60, 2)), np.linspace(0, 1, 20)], values, [ScaleKernel(RBFKernel()), RBFKernel()]
+    )
     recipe.model.likelihood.noise = 0.001
     recipe.model.kernels[1].lengthscale = 0.1
     products = []
     matmul = MaskedLinearOperator._matmul
-    monkeypatch.setattr(MaskedLinearOperator, "_matmul", lambda self, rhs: products.append(rhs.shape) or matmul(self, rhs))
+    monkeypatch.setattr(
+        MaskedLinearOperator, "_matmul", lambda self, rhs: products.append(rhs.shape) or matmul(self, rhs)
+    )
     counted = recipe.iterations_of_step()
     assert len(products) == counted
     products.clear()
@@ -157,7 +170,14 @@ def test_products_and_growth_are_measured(monkeypatch):
 
 
 def result_of(case, contestant, seconds, **more):
-    return {"case": case, "contestant": contestant, "total": seconds, "seconds": {"fit": seconds}, "peak memory": 1e9, **more}
+    return {
+        "case": case,
+        "contestant": contestant,
+        "total": seconds,
+        "seconds": {"fit": seconds},
+        "peak memory": 1e9,
+        **more,
+    }
 
 
 def test_the_page_says_what_the_results_say(tmp_path):
@@ -171,19 +191,40 @@ def test_the_page_says_what_the_results_say(tmp_path):
             result_of("era5-30", suite.PAPER, 2500.0, how="from steps 0, 50, 99 of 100"),
             result_of("era5-30", "lkgp", 100.0, nll=-1.5, rmse=0.05, report=report),
             result_of(
-                "climate-10", "lkgp", 400.0, nll=0.1, rmse=0.2, report=report, product=0.4, recovered=recovered, truth={"noise": 0.05}
+                "climate-10",
+                "lkgp",
+                400.0,
+                nll=0.1,
+                rmse=0.2,
+                report=report,
+                product=0.4,
+                recovered=recovered,
+                truth={"noise": 0.05},
             ),
             {"case": "sarcos-10", "contestant": suite.DENSE, "failed": "not done after 10 s"},
             result_of("sarcos-90", "lkgp", 50.0, nll=0.1, rmse=0.2, report={**report, "method": "direct: 9 unknowns"}),
             result_of(
-                "sarcos-70", "lkgp", 80.0, nll=0.1, rmse=0.2, totals=[79, 80, 91], report={**report, "method": "iterative, with the grid"}
+                "sarcos-70",
+                "lkgp",
+                80.0,
+                nll=0.1,
+                rmse=0.2,
+                totals=[79, 80, 91],
+                report={**report, "method": "iterative, with the grid"},
             ),
             result_of("sarcos-90", suite.GRID, 77.0, nll=0.1, rmse=0.2, report=report),
-            {"case": "products", "contestant": "lkgp", "rows": [{"name": "2 x 2", "latent": 9e9, "plain": 1e10, "ratio": 0.9}]},
+            {
+                "case": "products",
+                "contestant": "lkgp",
+                "rows": [{"name": "2 x 2", "latent": 9e9, "plain": 1e10, "ratio": 0.9}],
+            },
             {
                 "case": "growth",
                 "contestant": "lkgp",
-                "rows": {k: [{"cells": 10.0**i, "seconds": 10.0**i, "peak memory": 1e9} for i in (2, 3, 4)] for k in ("product", "fit")},
+                "rows": {
+                    k: [{"cells": 10.0**i, "seconds": 10.0**i, "peak memory": 1e9} for i in (2, 3, 4)]
+                    for k in ("product", "fit")
+                },
                 "predicted": 1.5,
             },
         ],
@@ -291,7 +332,10 @@ def test_replays_of_curves_spend_and_lose_what_the_pruner_says(monkeypatch, tmp_
     assert ours.spent < 0.7  # ten runs must complete, and the others have two epochs of ten
     assert ours.best_kept
     assert ours.regret == 0.0
-    few = {"lkgp": {"default": pruning.PRUNERS["lkgp"]["default"]}, "median": {"default": pruning.PRUNERS["median"]["default"]}}
+    few = {
+        "lkgp": {"default": pruning.PRUNERS["lkgp"]["default"]},
+        "median": {"default": pruning.PRUNERS["median"]["default"]},
+    }
     monkeypatch.setattr(pruning, "PRUNERS", few)
     said = []
     looked_at, other = (pruning.measure(said.append, name, runs=12) for name in (pruning.SETS[0], "some"))

@@ -115,7 +115,10 @@ def test_nordic_files_are_read_a_day_a_file(tmp_path, monkeypatch):
     (tmp_path / "nordic").mkdir()
     for i, day in enumerate(("20200101", "20200102", "20200103")):
         values = np.where(sea, np.nan, fields[i])[None]
-        coords = {"lat": (("Y", "X"), lat, {"standard_name": "latitude"}), "lon": (("Y", "X"), lon, {"standard_name": "longitude"})}
+        coords = {
+            "lat": (("Y", "X"), lat, {"standard_name": "latitude"}),
+            "lon": (("Y", "X"), lon, {"standard_name": "longitude"}),
+        }
         dataset = xarray.Dataset({"TG": (("time", "Y", "X"), values)}, coords=coords)
         dataset.to_netcdf(tmp_path / "nordic" / f"NGCD_TG_type2_version_25.03_{day}.nc")
     places, values = datasets.nordic("TG", days=3)
@@ -203,10 +206,14 @@ def dense_cagp(case, S):
 
 @pytest.mark.parametrize("case", GRIDS, ids=name)
 def test_cagp_is_its_dense_definition(case):
-    case = Case(case.name, case.shape, case.gaps, columns=case.columns, kinds=("matern", "matern"))  # K must be well conditioned
+    case = Case(
+        case.name, case.shape, case.gaps, columns=case.columns, kinds=("matern", "matern")
+    )  # K must be well conditioned
     gp = cagp.ComputationAwareGP(case.build(), case.data(), num_actions=5)
     with torch.no_grad():
-        gp.entries.add_(0.1 * torch.randn(len(gp.entries), dtype=torch.float64, generator=torch.Generator().manual_seed(0)))
+        gp.entries.add_(
+            0.1 * torch.randn(len(gp.entries), dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+        )
     bound, mean, variance = dense_cagp(case, gp.actions().detach().numpy())
     coords = [torch.as_tensor(x) for x in case.coords]
     found = [part.numpy() for part in gp.predict(coords)]
@@ -271,7 +278,9 @@ def small_problem():
     X, T = generator.uniform(-1.5, 1.5, (25, 2)), np.linspace(0, 1, 16)[:, None]
     values = np.sin(2 * X[:, :1] + 3 * T.T) + X[:, 1:] * T.T + 0.1 * generator.standard_normal((25, 16))
     observed = generator.random((25, 16)) < 0.7
-    return problems.Problem("small", [X, T], values, observed, lambda: [ScaleKernel(RBFKernel(ard_num_dims=2)), RBFKernel()])
+    return problems.Problem(
+        "small", [X, T], values, observed, lambda: [ScaleKernel(RBFKernel(ard_num_dims=2)), RBFKernel()]
+    )
 
 
 def test_rows_and_their_kernel_are_those_of_the_grid():
@@ -296,7 +305,11 @@ def test_svgp_with_all_points_comes_close_to_the_exact_posterior():
     gp = SVGP(coords, data.grid.index, data.values, case.kernels(), inducing=10**6, batch=10**6)
     gp.likelihood.noise = torch.tensor(case.noise, dtype=torch.float64)
     gp.model.mean_module.constant.data.fill_(case.mean)
-    for parameter in (*gp.model.covar_module.parameters(), *gp.likelihood.parameters(), *gp.model.mean_module.parameters()):
+    for parameter in (
+        *gp.model.covar_module.parameters(),
+        *gp.likelihood.parameters(),
+        *gp.model.mean_module.parameters(),
+    ):
         parameter.requires_grad_(False)
     gp.model.variational_strategy.inducing_points.requires_grad_(False)
     bounds = gp.fit(600, 0.05)
@@ -314,7 +327,9 @@ def test_vnngp_learns_from_neighbours(inducing):
     bounds = gp.fit(50, 0.05)
     mean, variance = gp.predict()
     assert bounds[-1] > bounds[0]
-    found = runs.score(problem, methods.Prediction(methods.on_grid(problem, mean), methods.on_grid(problem, variance.sqrt())))
+    found = runs.score(
+        problem, methods.Prediction(methods.on_grid(problem, mean), methods.on_grid(problem, variance.sqrt()))
+    )
     assert found["test_rmse"] < 0.7 * problem.values.std()
 
 
@@ -514,7 +529,10 @@ def test_the_report_shows_robots_and_weather(tmp_path):
         if experiment == "sarcos":
             wanted += plans.plan(experiment, "small", methods=[methods.ITERATIVE])
         assert {run.dataset for run in wanted} == {dataset}
-        lines = [{**run.__dict__, **{s: generator.random() for s in scores}, "cells": 7000, "date": "2026-01-01"} for run in wanted]
+        lines = [
+            {**run.__dict__, **{s: generator.random() for s in scores}, "cells": 7000, "date": "2026-01-01"}
+            for run in wanted
+        ]
         lines[0] = {**wanted[0].__dict__, "failed": "too little memory", "date": "2026-01-01"}
         (tmp_path / f"{experiment}.jsonl").write_text("\n".join(map(json.dumps, lines)) + "\n")
     rows = [{"states": 1000, "missing": r, **synthetic.break_even_one((30, 7), r)} for r in (0.1, 0.9)]

@@ -134,7 +134,11 @@ CASES = [
     Case("four factors", (3, 2, 3, 3), "random"),
     Case("four factors, a slice missing", (3, 3, 2, 2), "row"),
 ]
-SOME = [case for case in CASES if case.name in ("two factors", "two factors, known noise", "learning curves", "three factors")]
+SOME = [
+    case
+    for case in CASES
+    if case.name in ("two factors", "two factors, known noise", "learning curves", "three factors")
+]
 
 
 def name(case):

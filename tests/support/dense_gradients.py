@@ -19,4 +19,9 @@ def dense_log_likelihood(model, case, data):
 
 def gradients(objective, model):
     found = torch.autograd.grad(objective, list(model.parameters()), allow_unused=True)
-    return torch.cat([torch.zeros_like(p).flatten() if g is None else g.flatten() for g, p in zip(found, model.parameters(), strict=True)])
+    return torch.cat(
+        [
+            torch.zeros_like(p).flatten() if g is None else g.flatten()
+            for g, p in zip(found, model.parameters(), strict=True)
+        ]
+    )

@@ -12,7 +12,11 @@ def small_field(places=(4, 5), times=40, missing=0.3, seed=0):
     rng = np.random.default_rng(seed)
     lat, lon = np.linspace(52.0, 49.0, places[0]), np.mod(np.linspace(-2.0, 2.0, places[1]), 360.0)
     t = 2 * np.arange(times)
-    smooth = np.sin(2 * np.pi * t / 24)[:, None, None] * (lat[:, None] - 45) / 5 + np.cos(np.deg2rad(30 * lon)) + 0.02 * t[:, None, None]
+    smooth = (
+        np.sin(2 * np.pi * t / 24)[:, None, None] * (lat[:, None] - 45) / 5
+        + np.cos(np.deg2rad(30 * lon))
+        + 0.02 * t[:, None, None]
+    )
     values = 280.0 + smooth + 0.1 * rng.standard_normal((times, *places))
     values[rng.random(values.shape) < missing] = np.nan
     values[:, 1, 2] = np.nan
@@ -55,4 +59,8 @@ def oracle_of(model, places, days, values):
 
     kernels = [lambda x, z: matern52(x, z, number(space.lengthscale) * unit[0]), over_time]
     scaled = (values - shift) / scale
-    return Oracle(kernels, [places, days[:, None]], scaled, number(fitted.noise_variance()), number(fitted.mean.constant)), shift, scale
+    return (
+        Oracle(kernels, [places, days[:, None]], scaled, number(fitted.noise_variance()), number(fitted.mean.constant)),
+        shift,
+        scale,
+    )

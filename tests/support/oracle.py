@@ -55,7 +55,9 @@ class Oracle:
         return -0.5 * (quadratic + logdet + len(self.values) * np.log(2 * np.pi))
 
     def _blocks(self, new):
-        cross = kronecker([kernel(z, x) for kernel, x, z in zip(self.kernels, self.coords, new, strict=True)])[:, self.index]
+        cross = kronecker([kernel(z, x) for kernel, x, z in zip(self.kernels, self.coords, new, strict=True)])[
+            :, self.index
+        ]
         prior = kronecker([kernel(z, z) for kernel, z in zip(self.kernels, new, strict=True)])
         return cross, prior
 

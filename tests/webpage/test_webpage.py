@@ -68,8 +68,20 @@ def look_at(path, tmp_path):
         pytest.skip("no browser is installed; Debian's package is chromium")
     acted = tmp_path / "acted.html"
     acted.write_text(path.read_text().replace("</body>", ACT + "</body>"))
-    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-sync"]
-    flags += ["--disable-component-update", f"--user-data-dir={tmp_path / 'browser'}", "--enable-logging=stderr", "--dump-dom"]
+    flags = [
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--no-first-run",
+        "--disable-background-networking",
+        "--disable-sync",
+    ]
+    flags += [
+        "--disable-component-update",
+        f"--user-data-dir={tmp_path / 'browser'}",
+        "--enable-logging=stderr",
+        "--dump-dom",
+    ]
     done = subprocess.run([browser, *flags, acted.as_uri()], capture_output=True, text=True, timeout=120, check=True)
     seen = re.search(r"<pre id=\"seen\">(.*?)</pre>", done.stdout, re.DOTALL)
     assert seen, done.stdout[-2000:] + done.stderr[-2000:]
@@ -96,7 +108,11 @@ def test_the_page_works_in_a_browser(filled, tmp_path):
 
 def test_stations_and_slices_are_drawn_too(tmp_path):
     rng = np.random.default_rng(0)
-    values = np.sin(np.arange(12) / 3)[None, :, None] + rng.standard_normal((5, 1, 2)) + 0.1 * rng.standard_normal((5, 12, 2))
+    values = (
+        np.sin(np.arange(12) / 3)[None, :, None]
+        + rng.standard_normal((5, 1, 2))
+        + 0.1 * rng.standard_normal((5, 12, 2))
+    )
     values[rng.random(values.shape) < 0.3] = np.nan
     array = xr.DataArray(
         values,
@@ -122,7 +138,9 @@ def test_stations_and_slices_are_drawn_too(tmp_path):
     assert seen["errors"] == console == []
     assert seen["mapMoved"]
     assert seen["clicked"]
-    assert seen["value"] == pytest.approx(float(page.v.isel(station=(described["firstPlace"] + 3) % 5, time=10, level=0)), abs=1e-3)
+    assert seen["value"] == pytest.approx(
+        float(page.v.isel(station=(described["firstPlace"] + 3) % 5, time=10, level=0)), abs=1e-3
+    )
 
 
 def test_longitudes_are_unwrapped_at_the_widest_gap():

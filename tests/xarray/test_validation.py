@@ -71,7 +71,11 @@ def test_the_simpler_ways_by_hand():
     array = xr.DataArray(
         values,
         dims=("station", "time"),
-        coords={"lat": ("station", [0.0, 1.0, 3.0]), "lon": ("station", [0.0] * 3), "time": pd.date_range("2020", periods=4)},
+        coords={
+            "lat": ("station", [0.0, 1.0, 3.0]),
+            "lon": ("station", [0.0] * 3),
+            "time": pd.date_range("2020", periods=4),
+        },
     )
     layout = Layout.of(array, choose_factors(array)[0])
     assert linear(values, layout).tolist() == [[1, 2, 3, 3], [8, 8, 8, 8], [5, 5, 7, 9]]
@@ -105,7 +109,9 @@ def test_the_order_of_times_in_the_field_does_not_matter():
     order = np.random.default_rng(0).permutation(30)
     layouts = [Layout.of(array, choose_factors(array)[0]) for array in (field, field.isel(time=order))]
     values = [layout.to_grid(layout.field) for layout in layouts]
-    assert str(Gaps.of(series(np.isfinite(values[0]), layouts[0]))) == str(Gaps.of(series(np.isfinite(values[1]), layouts[1])))
+    assert str(Gaps.of(series(np.isfinite(values[0]), layouts[0]))) == str(
+        Gaps.of(series(np.isfinite(values[1]), layouts[1]))
+    )
     for way in (linear, climatology, nearest):
         sorted_, shuffled = (way(array, layout) for array, layout in zip(values, layouts, strict=True))
         assert np.array_equal(shuffled, sorted_[:, order])

@@ -51,7 +51,11 @@ def test_factors_can_be_chosen(field):
         (("longitude",), "longitude"),
         (("time",), "time"),
     ]
-    assert kinds(field, space=["longitude"]) == [(("longitude",), "longitude"), (("latitude",), "number"), (("time",), "time")]
+    assert kinds(field, space=["longitude"]) == [
+        (("longitude",), "longitude"),
+        (("latitude",), "number"),
+        (("time",), "time"),
+    ]
     for words, message in (
         ({"factors": ["latitude", "time"]}, "'longitude' is there nowhere"),
         ({"factors": ["time", ("time", "latitude", "longitude")]}, "more than once"),
@@ -64,7 +68,11 @@ def test_factors_can_be_chosen(field):
 
 
 def test_stations_levels_members_and_grids_that_are_not_regular():
-    place = {"lat": ("station", [50.0, 51.0, 52.0]), "lon": ("station", [1.0, 2.0, 3.0]), "elevation": ("station", [5.0, 300.0, 80.0])}
+    place = {
+        "lat": ("station", [50.0, 51.0, 52.0]),
+        "lon": ("station", [1.0, 2.0, 3.0]),
+        "elevation": ("station", [5.0, 300.0, 80.0]),
+    }
     stations = xr.DataArray(
         np.zeros((3, 4, 2)),
         dims=("station", "time", "member"),
@@ -78,11 +86,15 @@ def test_stations_levels_members_and_grids_that_are_not_regular():
         ("time", ("time",)),
     ]
     levels = xr.DataArray(
-        np.zeros((2, 3, 4)), dims=("depth", "x", "y"), coords={"depth": [0.0, 10.0], "x": [1.0, 2, 3], "y": np.arange(4.0)}
+        np.zeros((2, 3, 4)),
+        dims=("depth", "x", "y"),
+        coords={"depth": [0.0, 10.0], "x": [1.0, 2, 3], "y": np.arange(4.0)},
     )
     assert kinds(levels, space=("x", "y")) == [(("x", "y"), "plane"), (("depth",), "number")]
     lon, lat = np.meshgrid(np.arange(4.0), np.arange(50.0, 53.0))
-    curved = xr.DataArray(np.zeros((3, 4)), dims=("j", "i"), coords={"lat": (("j", "i"), lat), "lon": (("j", "i"), lon)})
+    curved = xr.DataArray(
+        np.zeros((3, 4)), dims=("j", "i"), coords={"lat": (("j", "i"), lat), "lon": (("j", "i"), lon)}
+    )
     assert kinds(curved) == [(("j", "i"), "sphere")]
     with pytest.raises(InputError, match="'x' has no coordinates"):
         choose_factors(xr.DataArray(np.zeros((2, 3)), dims=("x", "y"), coords={"y": [1, 2, 3]}))
@@ -142,7 +154,10 @@ def test_cycles_are_put_in_where_they_can_be_seen(field):
     assert cycles(pd.date_range("2019", periods=100, freq="h")) == ["a daily cycle along time"]
     assert cycles(pd.date_range("2019", periods=60, freq="h")) == []
     assert cycles(pd.date_range("2019", periods=800, freq="D")) == ["a yearly cycle along time"]
-    assert cycles(pd.date_range("2019", periods=4000, freq="6h")) == ["a daily cycle along time", "a yearly cycle along time"]
+    assert cycles(pd.date_range("2019", periods=4000, freq="6h")) == [
+        "a daily cycle along time",
+        "a yearly cycle along time",
+    ]
     assert cycles(pd.date_range("2019", periods=100, freq="D")) == []
 
 
@@ -180,7 +195,9 @@ def test_the_filled_field_is_that_of_the_dense_model(field, model):
     filled = model.fill(field).transpose("latitude", "longitude", "time")
     gaps = (filled.t2m_filled.values == 1).reshape(20, 40)
     assert gaps.sum() == np.isnan(values[seen]).sum()
-    assert np.allclose(filled.t2m.values.reshape(20, 40)[gaps], (shift + scale * oracle.mean_at(own))[gaps[seen]], atol=2e-4)
+    assert np.allclose(
+        filled.t2m.values.reshape(20, 40)[gaps], (shift + scale * oracle.mean_at(own))[gaps[seen]], atol=2e-4
+    )
     expected = scale * np.sqrt(oracle.variance_at(own) + noise)
     assert np.allclose(filled.t2m_std.values.reshape(20, 40)[seen], expected, rtol=1e-4)
 
@@ -226,7 +243,12 @@ def test_heights_and_categories_are_factors_of_their_own():
     rng = np.random.default_rng(0)
     height = rng.uniform(0, 2000, 12)
     t = np.arange(30)
-    values = 15 - 0.0065 * height[:, None, None] + np.sin(t / 5)[:, None] * np.array([1.0, 1.3]) + 0.05 * rng.standard_normal((12, 30, 2))
+    values = (
+        15
+        - 0.0065 * height[:, None, None]
+        + np.sin(t / 5)[:, None] * np.array([1.0, 1.3])
+        + 0.05 * rng.standard_normal((12, 30, 2))
+    )
     truth = values.copy()
     values[rng.random(values.shape) < 0.3] = np.nan
     array = xr.DataArray(
@@ -311,7 +333,13 @@ def test_attributes_follow_the_option_of_xarray(field, model):
 
 def test_packing_is_kept_where_it_fits(field, model):
     packed = field.copy()
-    packed.encoding = {"dtype": np.dtype("int16"), "scale_factor": 0.01, "add_offset": 280.0, "_FillValue": -32768, "zlib": True}
+    packed.encoding = {
+        "dtype": np.dtype("int16"),
+        "scale_factor": 0.01,
+        "add_offset": 280.0,
+        "_FillValue": -32768,
+        "zlib": True,
+    }
     filled = model.fill(packed)
     assert filled.t2m.encoding == packed.encoding
     assert filled.t2m_std.encoding["zlib"]
@@ -334,7 +362,9 @@ def test_chunked_fields_and_integers(field):
 
 def test_a_dataset_is_filled_variable_by_variable(field):
     small = field.isel(time=slice(0, 10), latitude=[0, 1], longitude=[0, 1])
-    dataset = xr.Dataset({"a": small, "b": 2 * small, "mask": small.isel(time=0) > 0}, attrs={"title": "two", "history": "made"})
+    dataset = xr.Dataset(
+        {"a": small, "b": 2 * small, "mask": small.isel(time=0) > 0}, attrs={"title": "two", "history": "made"}
+    )
     filled = dataset.lkgp.fill()
     assert set(filled.data_vars) == {"a", "a_std", "a_filled", "b", "b_std", "b_filled", "mask"}
     assert filled.attrs["title"] == "two"
@@ -382,7 +412,9 @@ def test_predictions_elsewhere_have_their_own_labels(field, model):
     single = model.predict({"latitude": 50.3, "longitude": 0.7, "time": "2019-03-01T05:30"})
     assert single.t2m.shape == (1, 1, 1)
     other = model.predict(field.isel(time=[3, 4]))
-    assert np.allclose(other.t2m.where(field.notnull().any("time")), model.predict().t2m.isel(time=[3, 4]), atol=1e-3, equal_nan=True)
+    assert np.allclose(
+        other.t2m.where(field.notnull().any("time")), model.predict().t2m.isel(time=[3, 4]), atol=1e-3, equal_nan=True
+    )
     for coords, message in (
         ({"depth": [1]}, "no coordinate 'depth'"),
         ([1, 2], "as a dictionary"),
@@ -428,7 +460,10 @@ def test_a_field_without_any_noise_is_filled():
     t, lat, lon = np.arange(30.0), np.arange(50.0, 54.0), np.arange(5.0)
     truth = 15 + np.sin(lat / 1.5)[:, None] + np.cos(lon / 2) + 3 * np.sin(t / 5)[:, None, None]
     field = xr.DataArray(
-        truth.copy(), dims=("time", "lat", "lon"), coords={"time": pd.date_range("2020", periods=30), "lat": lat, "lon": lon}, name="v"
+        truth.copy(),
+        dims=("time", "lat", "lon"),
+        coords={"time": pd.date_range("2020", periods=30), "lat": lat, "lon": lon},
+        name="v",
     )
     field[3, 1, 1] = np.nan
     filled = field.lkgp.fill()
@@ -458,7 +493,9 @@ def test_nothing_is_overwritten_or_misread(field, model):
         small.lkgp.fill(kernels=MaternKernel())
     mask = field * 0 + 1  # NaN where nothing was seen
     assert int(model.fill(field, where=mask).t2m_filled.sum()) == 0
-    assert int(model.fill(field, where=np.ones(field.shape)).t2m_filled.sum()) == int(model.fill(field).t2m_filled.sum())
+    assert int(model.fill(field, where=np.ones(field.shape)).t2m_filled.sum()) == int(
+        model.fill(field).t2m_filled.sum()
+    )
     for where in (np.ones(3), (field > 0).isel(time=slice(0, 5))):
         with pytest.raises(InputError, match="`where` has"):
             small.lkgp.fill(where=where)
@@ -468,7 +505,11 @@ def test_nothing_is_overwritten_or_misread(field, model):
     again = model.fill(shuffled, max_gap="4h").sortby("time")
     xr.testing.assert_equal(again, model.fill(field, max_gap="4h"))
     packed = field.round(1)
-    packed.encoding = {"dtype": np.dtype("int16"), "scale_factor": 0.1, "_FillValue": round(float(model.fill(field).t2m.max()) * 10)}
+    packed.encoding = {
+        "dtype": np.dtype("int16"),
+        "scale_factor": 0.1,
+        "_FillValue": round(float(model.fill(field).t2m.max()) * 10),
+    }
     assert "scale_factor" not in model.fill(packed).t2m.encoding
 
 
@@ -498,7 +539,12 @@ def test_lengths_of_time_and_places_off_the_map():
     values = np.sin(np.arange(5.0))[:, None, None, None] + rng.standard_normal((5, 6, 3, 4)) * 0.1
     values[:, :, 0, 0] = np.nan
     values[2, 3, 1, 1] = np.nan
-    coords = {"lat": (("y", "x"), lat), "lon": (("y", "x"), lon), "step": steps, "time": pd.date_range("2020", periods=5)}
+    coords = {
+        "lat": (("y", "x"), lat),
+        "lon": (("y", "x"), lon),
+        "step": steps,
+        "time": pd.date_range("2020", periods=5),
+    }
     array = xr.DataArray(values, dims=("time", "step", "y", "x"), coords=coords, name="v")
     assert [kind for _, kind in kinds(array)] == ["sphere", "number", "time"]
     filled = array.lkgp.fill()
@@ -546,16 +592,26 @@ def test_only_what_varies_in_time_is_filled_unless_it_is_named(field):
 
 def test_radians_are_degrees(field):
     """Cells of ICON have their places in radians."""
-    cells = field.stack(cell=("latitude", "longitude")).reset_index("cell").drop_vars("height").isel(cell=slice(6), time=slice(12))
+    cells = (
+        field.stack(cell=("latitude", "longitude"))
+        .reset_index("cell")
+        .drop_vars("height")
+        .isel(cell=slice(6), time=slice(12))
+    )
     turned = cells.assign_coords({name: np.deg2rad(cells[name]) for name in ("latitude", "longitude")})
     for name in ("latitude", "longitude"):
         turned[name].attrs = {"standard_name": name, "units": "radian"}
     degrees, radians = cells.lkgp.fit(), turned.lkgp.fit()
     assert np.allclose(radians.layout.points()[0], degrees.layout.points()[0], atol=1e-9)
-    asked = [model.predict({"latitude": [lat], "longitude": [0.0]}).t2m for model, lat in ((degrees, 50.5), (radians, np.deg2rad(50.5)))]
+    asked = [
+        model.predict({"latitude": [lat], "longitude": [0.0]}).t2m
+        for model, lat in ((degrees, 50.5), (radians, np.deg2rad(50.5)))
+    ]
     assert np.allclose(*asked, atol=1e-3)
     pole = np.float32([np.pi / 2])
-    assert Ruler.of(radians.layout.factors[0], {"latitude": turned.latitude[:1].copy(data=pole), "longitude": turned.longitude[:1]})
+    assert Ruler.of(
+        radians.layout.factors[0], {"latitude": turned.latitude[:1].copy(data=pole), "longitude": turned.longitude[:1]}
+    )
 
 
 def test_a_row_at_the_pole_is_no_edge():
@@ -572,13 +628,19 @@ def test_a_row_at_the_pole_is_no_edge():
 
 
 def test_places_that_are_one_are_named():
-    coords = {"lat": ("station", [50.0, 51.0, 51.0]), "lon": ("station", [0.0, 1.0, 361.0]), "time": pd.date_range("2020", periods=4)}
+    coords = {
+        "lat": ("station", [50.0, 51.0, 51.0]),
+        "lon": ("station", [0.0, 1.0, 361.0]),
+        "time": pd.date_range("2020", periods=4),
+    }
     array = xr.DataArray(np.arange(12.0).reshape(3, 4), dims=("station", "time"), coords=coords, name="v")
     with pytest.raises(InputError, match="station B and station C are at the same place; merge"):
         array.assign_coords(station=list("ABC")).lkgp.inspect()
     with pytest.raises(InputError, match=r"lat 51.0, lon 1.0 and lat 51.0, lon 361.0 are at the same place"):
         array.lkgp.inspect()
-    apart = array.assign_coords(elevation=("station", [0.0, 5.0, 90.0], {"standard_name": "height", "units": "m", "axis": "Z"}))
+    apart = array.assign_coords(
+        elevation=("station", [0.0, 5.0, 90.0], {"standard_name": "height", "units": "m", "axis": "Z"})
+    )
     assert apart.lkgp.inspect().observed == 12
 
 

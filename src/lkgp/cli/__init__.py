@@ -7,7 +7,9 @@ from lkgp.cli.common import out, typer
 from lkgp.cli.fields import fill_gaps, inspect_file, predict_field, sample_field, validate_field
 from lkgp.cli.studies import run_benchmarks, run_experiment, show_demo
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, help="Exact Gaussian processes for data on a grid with holes.")
+app = typer.Typer(
+    no_args_is_help=True, add_completion=False, help="Exact Gaussian processes for data on a grid with holes."
+)
 
 
 @app.callback(invoke_without_command=True)

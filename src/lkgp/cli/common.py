@@ -48,7 +48,9 @@ def stopped_by_ctrl_c() -> Iterator[None]:
 
 
 @contextmanager
-def errors_for_people(extra: str = "files", stopped: str = "stopped; nothing was written.", quiet: bool = False) -> Iterator[None]:
+def errors_for_people(
+    extra: str = "files", stopped: str = "stopped; nothing was written.", quiet: bool = False
+) -> Iterator[None]:
     """One sentence and an exit code instead of a traceback; warnings, too, are one line.
 
     extra: what to install where a package is missing; stopped: what is true after Ctrl-C; quiet: whether to leave warnings out
@@ -87,7 +89,17 @@ def bytes_of(text: str | None) -> float | None:
     """A size such as 4GB."""
     if text is None:
         return None
-    units = {"KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12, "KIB": 2.0**10, "MIB": 2.0**20, "GIB": 2.0**30, "B": 1.0, "": 1.0}
+    units = {
+        "KB": 1e3,
+        "MB": 1e6,
+        "GB": 1e9,
+        "TB": 1e12,
+        "KIB": 2.0**10,
+        "MIB": 2.0**20,
+        "GIB": 2.0**30,
+        "B": 1.0,
+        "": 1.0,
+    }
     number = text.strip().upper().rstrip("BIKMGT")
     unit = text.strip().upper()[len(number) :].strip()
     try:

@@ -16,11 +16,17 @@ from lkgp.machine import peak_memory
 from lkgp.report import progress_words
 
 Variables = Annotated[list[str] | None, typer.Option("--variable", "-v", help="Only this variable; may be repeated.")]
-Space = Annotated[str | None, typer.Option(help="The dimensions of one factor over places, such as latitude,longitude.")]
+Space = Annotated[
+    str | None, typer.Option(help="The dimensions of one factor over places, such as latitude,longitude.")
+]
 Time = Annotated[str | None, typer.Option("--time", help="The dimension, or the column, of time.")]
-Factors = Annotated[list[str] | None, typer.Option("--factor", help="Instead of both: the dimensions of one factor; repeat for each.")]
+Factors = Annotated[
+    list[str] | None, typer.Option("--factor", help="Instead of both: the dimensions of one factor; repeat for each.")
+]
 Station = Annotated[str | None, typer.Option(help="For a table: the column that names the station.")]
-DateFormat = Annotated[str | None, typer.Option(help="For a table: the form of its dates, such as %d.%m.%Y, if that is not ISO 8601.")]
+DateFormat = Annotated[
+    str | None, typer.Option(help="For a table: the form of its dates, such as %d.%m.%Y, if that is not ISO 8601.")
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Nothing on standard error but errors.")]
 AsJson = Annotated[bool, typer.Option("--json", help="What was found as JSON on standard output.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace a file that is there.")]
@@ -30,7 +36,9 @@ MaxMemory = Annotated[str | None, typer.Option(help="Memory for large arrays, su
 
 
 def fill_gaps(
-    source: Annotated[Path, typer.Argument(metavar="INPUT", help="netCDF or Zarr; or a table, CSV or Parquet, long or wide.")],
+    source: Annotated[
+        Path, typer.Argument(metavar="INPUT", help="netCDF or Zarr; or a table, CSV or Parquet, long or wide.")
+    ],
     output: Annotated[Path, typer.Argument(help="Where to write the filled data.")],
     variable: Variables = None,
     space: Space = None,
@@ -38,14 +46,25 @@ def fill_gaps(
     factor: Factors = None,
     station: Station = None,
     date_format: DateFormat = None,
-    smooth: Annotated[bool, typer.Option("--smooth", help="Replace observed values, too, by the field behind them.")] = False,
-    never_observed: Annotated[bool, typer.Option("--never-observed", help="Fill places without any value, too.")] = False,
+    smooth: Annotated[
+        bool, typer.Option("--smooth", help="Replace observed values, too, by the field behind them.")
+    ] = False,
+    never_observed: Annotated[
+        bool, typer.Option("--never-observed", help="Fill places without any value, too.")
+    ] = False,
     max_gap: Annotated[str | None, typer.Option(help="Fill only gaps no longer than this, such as 6h.")] = None,
-    validate: Annotated[bool, typer.Option("--validate", help="Withhold some values, predict them, and tell how well.")] = False,
-    calibrate: Annotated[bool, typer.Option("--calibrate", help="Make the error bars as wide as withheld values ask for.")] = False,
+    validate: Annotated[
+        bool, typer.Option("--validate", help="Withhold some values, predict them, and tell how well.")
+    ] = False,
+    calibrate: Annotated[
+        bool, typer.Option("--calibrate", help="Make the error bars as wide as withheld values ask for.")
+    ] = False,
     report: Annotated[Path | None, typer.Option(help="Where to write a page to look at.")] = None,
     model: Annotated[
-        Path | None, typer.Option(help="Where to keep the model, for predict, sample and validate; of several, one file a variable.")
+        Path | None,
+        typer.Option(
+            help="Where to keep the model, for predict, sample and validate; of several, one file a variable."
+        ),
     ] = None,
     seed: Annotated[int, typer.Option(help="Of everything random.")] = 0,
     max_memory: MaxMemory = None,
@@ -74,7 +93,9 @@ def fill_gaps(
         words = {**about_factors, "seed": seed, "max_memory": bytes_of(max_memory)}
         how = {"smooth": smooth, "never_observed": never_observed, "max_gap": max_gap}
         reports = not quiet and not as_json
-        variables = [fill_variable(opened.dataset[name], words, how, calibrate, quiet, reports) for name in opened.variables]
+        variables = [
+            fill_variable(opened.dataset[name], words, how, calibrate, quiet, reports) for name in opened.variables
+        ]
         # What took the longest is written before anything else is done with it.
         opened.write(reduce(put, (one.filled for one in variables), opened.dataset), output, smooth)
     with errors_for_people(stopped=f"stopped; {output} is written, but not all that was asked beside it.", quiet=quiet):
@@ -93,12 +114,18 @@ def fill_gaps(
         took = {"seconds": time.perf_counter() - began, "peak_memory": peak_memory()}
         if as_json:
             found = [one.summary() for one in variables]
-            tell(json.dumps({"output": str(output), "models": [str(path) for path in models], "variables": found, **took}))
+            tell(
+                json.dumps(
+                    {"output": str(output), "models": [str(path) for path in models], "variables": found, **took}
+                )
+            )
         elif not quiet:
             for name, path in zip(opened.variables, models, strict=False):
                 tell(f"kept the model of {name} in {path}")
             counts = ", ".join(f"{one.count} cells of {one.fitted.name}" for one in variables)
-            tell(f"filled {counts}; wrote {output} after {took['seconds']:.0f} s with at most {took['peak_memory'] / 1e9:.1f} GB of memory")
+            tell(
+                f"filled {counts}; wrote {output} after {took['seconds']:.0f} s with at most {took['peak_memory'] / 1e9:.1f} GB of memory"
+            )
 
 
 @dataclass(frozen=True)
@@ -121,7 +148,9 @@ class FilledVariable:
         return {"name": self.fitted.name, "filled": self.count, "report": report, "validation": checked}
 
 
-def fill_variable(field: Any, words: dict[str, Any], how: dict[str, Any], calibrate: bool, quiet: bool, report: bool) -> FilledVariable:
+def fill_variable(
+    field: Any, words: dict[str, Any], how: dict[str, Any], calibrate: bool, quiet: bool, report: bool
+) -> FilledVariable:
     """Fit and fill.
 
     words: for `lkgp.xarray.fit`; how: for its `fill`; report: whether to tell of the fit on standard output
@@ -167,11 +196,18 @@ def predict_field(
     output: Annotated[Path, typer.Argument(help="netCDF or Zarr; CSV or Parquet for a row a cell.")],
     at: At = None,
     like: Like = None,
-    field_only: Annotated[bool, typer.Option("--field-only", help="Error bars of the field, without those of a measurement.")] = False,
+    field_only: Annotated[
+        bool, typer.Option("--field-only", help="Error bars of the field, without those of a measurement.")
+    ] = False,
     overwrite: Overwrite = False,
 ) -> None:
     """Predict at other places and times with a model that was kept."""
-    answer(model, output, overwrite, lambda fitted: fitted.predict(places(fitted, at, like), observation_noise=not field_only))
+    answer(
+        model,
+        output,
+        overwrite,
+        lambda fitted: fitted.predict(places(fitted, at, like), observation_noise=not field_only),
+    )
 
 
 def sample_field(
@@ -184,7 +220,12 @@ def sample_field(
     overwrite: Overwrite = False,
 ) -> None:
     """Draw whole fields that agree with the data, at the model's own grid or elsewhere."""
-    answer(model, output, overwrite, lambda fitted: fitted.sample(samples, places(fitted, at, like), seed=seed).to_dataset())
+    answer(
+        model,
+        output,
+        overwrite,
+        lambda fitted: fitted.sample(samples, places(fitted, at, like), seed=seed).to_dataset(),
+    )
 
 
 def answer(model: Path, output: Path, overwrite: bool, ask: Callable[[Any], Any]) -> None:

@@ -23,10 +23,14 @@ def show_demo(
         raise typer.Exit(BAD_INPUT)
     began = time.perf_counter()
     with err.status("fitting 300 learning curves ...") as status:
-        forecast = demo.run(progress=False if quiet else lambda step, value: status.update(f"step {step}, objective {value:.4f}"))
+        forecast = demo.run(
+            progress=False if quiet else lambda step, value: status.update(f"step {step}, objective {value:.4f}")
+        )
         status.update("drawing ...")
         demo.draw(forecast, output)
-    out.print("300 small networks were trained on scikit-learn's digits; 240 of them are stopped after 2 to 20 of 40 epochs.")
+    out.print(
+        "300 small networks were trained on scikit-learn's digits; 240 of them are stopped after 2 to 20 of 40 epochs."
+    )
     out.print("What will their validation accuracy be in the epochs that were withheld?\n")
     out.print(str(forecast.gp.report_), highlight=False)
     out.print()
@@ -42,10 +46,13 @@ def show_demo(
 def run_benchmarks(
     groups: Annotated[
         list[str] | None,
-        typer.Argument(help="curves, weather, robot, climate, products, growth, pruning; or a case such as era5-30; all by default."),
+        typer.Argument(
+            help="curves, weather, robot, climate, products, growth, pruning; or a case such as era5-30; all by default."
+        ),
     ] = None,
     contestant: Annotated[
-        list[str] | None, typer.Option(help="Only this one, such as lkgp; may be repeated. The others' results are kept.")
+        list[str] | None,
+        typer.Option(help="Only this one, such as lkgp; may be repeated. The others' results are kept."),
     ] = None,
     output: Annotated[Path, typer.Option(help="Where to keep the results.")] = Path("benchmarks.json"),
     page: Annotated[Path | None, typer.Option(help="Where to write a page with charts about them.")] = None,
@@ -66,11 +73,17 @@ def run_experiment(
     preset: Annotated[str, typer.Option(help="small, for two cores; or paper, for days.")] = "small",
     method: Annotated[list[str] | None, typer.Option(help="Only this method; may be repeated.")] = None,
     dataset: Annotated[list[str] | None, typer.Option(help="Only this data; may be repeated.")] = None,
-    missing: Annotated[list[float] | None, typer.Option(help="Only this share of missing cells; may be repeated.")] = None,
+    missing: Annotated[
+        list[float] | None, typer.Option(help="Only this share of missing cells; may be repeated.")
+    ] = None,
     seeds: Annotated[int | None, typer.Option(help="How many seeds; those of the preset by default.")] = None,
     timeout: Annotated[float, typer.Option(help="Hours that one run may take.", min=0.0)] = 2.0,
-    results: Annotated[Path, typer.Option(help="The folder of the results, to which new ones are added.")] = Path("results"),
-    page: Annotated[Path, typer.Option(help="The page that `report` writes, with its figures beside it.")] = Path("experiments.md"),
+    results: Annotated[Path, typer.Option(help="The folder of the results, to which new ones are added.")] = Path(
+        "results"
+    ),
+    page: Annotated[Path, typer.Option(help="The page that `report` writes, with its figures beside it.")] = Path(
+        "experiments.md"
+    ),
 ) -> None:
     """Run one of the paper's experiments; what was done before is not done again."""
     from lkgp.studies import plans, report, runs, synthetic  # noqa: PLC0415  (need packages of their own)
@@ -86,7 +99,9 @@ def run_experiment(
         if name == "synthetic":
             synthetic.measure(results / "synthetic.jsonl", tell)
             return
-        chosen = plans.plan(name, preset, methods=method or [], datasets=dataset or [], ratios=missing or [], seeds=seeds)
+        chosen = plans.plan(
+            name, preset, methods=method or [], datasets=dataset or [], ratios=missing or [], seeds=seeds
+        )
         runs.run_all(chosen, results / f"{name}.jsonl", tell, 3600 * timeout)
         if name == "sarcos":
             synthetic.measure_break_even(results / "break_even.jsonl", tell)

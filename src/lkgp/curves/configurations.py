@@ -78,7 +78,10 @@ class Space:
 
     def encode(self, configurations: Sequence[Configuration]) -> np.ndarray:
         """(runs, columns)."""
-        rows = [[x for p in self.parameters for x in p.encode(configuration.get(p.name))] for configuration in configurations]
+        rows = [
+            [x for p in self.parameters for x in p.encode(configuration.get(p.name))]
+            for configuration in configurations
+        ]
         return np.array(rows, dtype=float).reshape(len(configurations), sum(p.columns for p in self.parameters))
 
 
@@ -95,7 +98,9 @@ def parameter_of(name: str, values: Sequence[Any], log: bool) -> Parameter:
     there = [value for value in values if not missing(value)]
     conditional = len(there) < len(values)
     if any(isinstance(value, (str, bool, np.bool_)) or not is_number(value) for value in there):
-        return Parameter(name, choices=tuple(sorted({hashable(value) for value in there}, key=repr)), conditional=conditional)
+        return Parameter(
+            name, choices=tuple(sorted({hashable(value) for value in there}, key=repr)), conditional=conditional
+        )
     numbers = np.array(there, dtype=float) if there else np.zeros(1)
     if not np.isfinite(numbers).all():
         raise InputError(f"{name} is infinite in one configuration.")
@@ -120,7 +125,11 @@ def is_number(value: Any) -> bool:
 
 def missing(value: Any) -> bool:
     # The last two are pandas's, which need not be there.
-    return value is None or (isinstance(value, (float, np.floating)) and np.isnan(value)) or type(value).__name__ in ("NAType", "NaTType")
+    return (
+        value is None
+        or (isinstance(value, (float, np.floating)) and np.isnan(value))
+        or type(value).__name__ in ("NAType", "NaTType")
+    )
 
 
 def as_configurations(given: Any) -> list[Configuration]:
@@ -133,5 +142,7 @@ def as_configurations(given: Any) -> list[Configuration]:
         return [{f"x{j}": value for j, value in enumerate(row)} for row in given.tolist()]
     rows = list(given)
     if not all(isinstance(row, Mapping) for row in rows):
-        raise InputError("configurations must be dictionaries, one a run, or a DataFrame, or an array (runs, parameters).")
+        raise InputError(
+            "configurations must be dictionaries, one a run, or a DataFrame, or an array (runs, parameters)."
+        )
     return rows

@@ -52,9 +52,7 @@ class Forecast:
         epochs, values = self.seen
         so_far = f"after epoch {int(epochs[-1])} it is at {values[-1]:.4g}" if len(epochs) else "nothing of it was seen"
         low, high = self.interval
-        sentence = (
-            f"{so_far}; at epoch {int(self.epochs[-1])} it is expected at {self.final:.4g} ({self.level:.0%}: {low:.4g} to {high:.4g})"
-        )
+        sentence = f"{so_far}; at epoch {int(self.epochs[-1])} it is expected at {self.final:.4g} ({self.level:.0%}: {low:.4g} to {high:.4g})"
         if self.best is None:
             return f"{sentence}."
         return f"{sentence}, better than {self.best:.4g} with probability {self.chance}."

@@ -45,7 +45,9 @@ class CurveModel:
         seed: int = 0,
         max_memory: float | None = None,
     ) -> None:
-        if last_epoch is not None and (isinstance(last_epoch, bool) or not isinstance(last_epoch, (int, np.integer)) or last_epoch < 1):
+        if last_epoch is not None and (
+            isinstance(last_epoch, bool) or not isinstance(last_epoch, (int, np.integer)) or last_epoch < 1
+        ):
             raise InputError(f"last_epoch must be a whole number of at least 1, not {last_epoch!r}.")
         self.direction, self.transform, self.last_epoch, self.log = direction, transform, last_epoch, log
         self.seed, self.max_memory = seed, max_memory
@@ -87,11 +89,15 @@ class CurveModel:
         self._check_run(run)
         epochs, seen = as_curve(values, run)
         if len(epochs) and epochs[-1] > self.frame_.last_epoch:
-            raise InputError(f"epoch {int(epochs[-1])} is beyond the last, {self.frame_.last_epoch}; fit again with a larger last_epoch.")
+            raise InputError(
+                f"epoch {int(epochs[-1])} is beyond the last, {self.frame_.last_epoch}; fit again with a larger last_epoch."
+            )
         known = dict(zip(*self.curves_[run], strict=True))
         again = [epoch for epoch in epochs if epoch in known]
         if again:
-            raise InputError(f"epoch {int(again[0])} of run {run} was seen before, as {known[again[0]]:g}; leave it out.")
+            raise InputError(
+                f"epoch {int(again[0])} of run {run} was seen before, as {known[again[0]]:g}; leave it out."
+            )
         curves = [*self.curves_]
         curves[run] = as_curve(known | dict(zip(epochs, seen, strict=True)), run)
         everywhere = np.union1d(self.epochs_, epochs)
@@ -131,7 +137,11 @@ class CurveModel:
 
     def _best(self, run: int) -> float | None:
         """The best last value of the other runs that are complete."""
-        done = [v[-1] for other, (e, v) in enumerate(self.curves_) if other != run and len(e) and e[-1] == self.frame_.last_epoch]
+        done = [
+            v[-1]
+            for other, (e, v) in enumerate(self.curves_)
+            if other != run and len(e) and e[-1] == self.frame_.last_epoch
+        ]
         return (min(done) if self.direction == "minimize" else max(done)) if done else None
 
     def _fitted(self) -> LKGP:
@@ -140,7 +150,9 @@ class CurveModel:
         return self.gp_
 
 
-def table(frame: Frame, runs: list[Configuration], curves: Sequence[Curve], epochs: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
+def table(
+    frame: Frame, runs: list[Configuration], curves: Sequence[Curve], epochs: np.ndarray
+) -> tuple[list[np.ndarray], np.ndarray]:
     """Points (runs, columns + 1), times (epochs,), and values (runs, epochs) in units of the model, NaN where nothing was seen."""
     values = np.full((len(curves), len(epochs)), np.nan)
     for row, (at, seen) in zip(values, curves, strict=True):
@@ -152,7 +164,11 @@ def as_curves(given: Any) -> list[Curve]:
     """Epochs and finite values of every run, each a pair of (epochs seen,)."""
     if hasattr(given, "columns") and hasattr(given, "to_numpy"):
         labels = list(given.columns)
-        given = [dict(zip(labels, row, strict=True)) for row in given.to_numpy()] if are_epochs(labels) else given.to_numpy()
+        given = (
+            [dict(zip(labels, row, strict=True)) for row in given.to_numpy()]
+            if are_epochs(labels)
+            else given.to_numpy()
+        )
     if isinstance(given, np.ndarray) and given.ndim != 2:
         raise InputError(f"an array of curves must be (runs, epochs), not of shape {given.shape}.")
     return [as_curve(curve, run) for run, curve in enumerate(given)]

@@ -45,7 +45,9 @@ class Frame:
         parts = [scaled(same, *OWN)]
         if columns:
             # The more parameters, the longer: distances grow with their number (Hvarfner et al., 2024).
-            alike = with_length(MaternKernel(nu=2.5, ard_num_dims=columns, active_dims=tuple(range(columns))), math.sqrt(columns), 1.0)
+            alike = with_length(
+                MaternKernel(nu=2.5, ard_num_dims=columns, active_dims=tuple(range(columns))), math.sqrt(columns), 1.0
+            )
             parts.append(scaled(alike, *ALIKE))
         # Curves are smooth, and wander besides: what will happen is less certain the longer it takes.
         trend, wander = with_length(MaternKernel(nu=2.5), *EPOCHS), with_length(MaternKernel(nu=0.5), *EPOCHS)

@@ -115,11 +115,14 @@ class Expected:
         surprise = z - self.mean[at]
         # S^-1 C_t^T and S^-1 (z_t - m_t)
         solved = np.linalg.solve(
-            self.covariance[np.ix_(at, at)] + self.noise * np.eye(len(at)), np.column_stack([self.covariance[at], surprise])
+            self.covariance[np.ix_(at, at)] + self.noise * np.eye(len(at)),
+            np.column_stack([self.covariance[at], surprise]),
         )
         gain, weights = solved[:, :-1].T, solved[:, -1]
         mean = self.mean + self.covariance[:, at] @ weights
-        variance = np.maximum(np.diag(self.covariance) - np.einsum("et,te->e", gain, self.covariance[at]), 0.0) + self.noise
+        variance = (
+            np.maximum(np.diag(self.covariance) - np.einsum("et,te->e", gain, self.covariance[at]), 0.0) + self.noise
+        )
         degrees = self.degrees + len(at)
         return mean, np.sqrt((self.degrees + surprise @ weights) / degrees * variance), degrees
 
@@ -151,13 +154,20 @@ class EarlyStopping:
         if n_startup_runs < 1:
             raise InputError(f"n_startup_runs must be at least 1, not {n_startup_runs!r}.")
         ValueScale.of(np.full(1, 0.5), direction, transform)  # refuses what is neither a direction nor a transform
-        self.last_epoch, self.direction, self.transform, self.threshold = int(last_epoch), direction, transform, threshold
+        self.last_epoch, self.direction, self.transform, self.threshold = (
+            int(last_epoch),
+            direction,
+            transform,
+            threshold,
+        )
         self.n_startup_runs = n_startup_runs
         self.n_warmup_epochs = math.ceil(WARMUP * self.last_epoch) if n_warmup_epochs is None else n_warmup_epochs
         self._learned: OrderedDict[Any, tuple[Frame, LatentKroneckerGP, int]] = OrderedDict()
         self._expected: OrderedDict[Any, Expected] = OrderedDict()
         self._lock = threading.Lock()
-        torch.broadcast_shapes((1,), (1,))  # loads hundreds of modules the first time: better now than in the first verdict
+        torch.broadcast_shapes(
+            (1,), (1,)
+        )  # loads hundreds of modules the first time: better now than in the first verdict
 
     def __getstate__(self) -> dict[str, Any]:
         """Settings only: what was learned is learned again."""
@@ -167,11 +177,15 @@ class EarlyStopping:
         words = dict(state)
         self.__init__(words.pop("last_epoch"), **words)  # type: ignore[misc]
 
-    def should_stop(self, number: int, configuration: Configuration, curve: Mapping[int, float], finished: Sequence[FinishedRun]) -> bool:
+    def should_stop(
+        self, number: int, configuration: Configuration, curve: Mapping[int, float], finished: Sequence[FinishedRun]
+    ) -> bool:
         """Words as in `judge`."""
         return self.judge(number, configuration, curve, finished).stop
 
-    def judge(self, number: int, configuration: Configuration, curve: Mapping[int, float], finished: Sequence[FinishedRun]) -> Verdict:
+    def judge(
+        self, number: int, configuration: Configuration, curve: Mapping[int, float], finished: Sequence[FinishedRun]
+    ) -> Verdict:
         """Whether to stop a run.
 
         number: of the run; curve: what it has reported, {epoch: value}
@@ -185,7 +199,9 @@ class EarlyStopping:
         finished = [run for run in finished if len(run.seen[0])]
         complete = [run for run in finished if run.complete]
         if len(complete) < self.n_startup_runs:
-            return Verdict(False, f"{len(complete)} of {self.n_startup_runs} runs are complete that it could be compared with.")
+            return Verdict(
+                False, f"{len(complete)} of {self.n_startup_runs} runs are complete that it could be compared with."
+            )
         if newest <= self.n_warmup_epochs:
             return Verdict(False, f"it may train for {self.n_warmup_epochs} epochs first.")
         if newest >= self.last_epoch:
@@ -255,7 +271,9 @@ class EarlyStopping:
             chosen = sorted(first, key=lambda run: (run.complete, run.number))[-LEARNED_RUNS:]
             model = LatentKroneckerGP(frame.kernels(), noise=frame.noise()).double()
             found = fit(model, from_array(*self._table(frame, chosen)), optimizer=BFGS(max_steps=LEARNING_STEPS))
-            if found.reason == INTERRUPTED:  # Ctrl-C is for the study, and what was half learned would differ from what others learn
+            if (
+                found.reason == INTERRUPTED
+            ):  # Ctrl-C is for the study, and what was half learned would differ from what others learn
                 raise KeyboardInterrupt
             keep(self._learned, key, (frame, found.model, sum(run.complete for run in chosen)), KEPT_MODELS)
         return self._learned[key]
@@ -282,7 +300,9 @@ def scheduled(finished: int, first: int) -> int:
     return min(size, finished)
 
 
-def nearest(frame: Frame, learned: LatentKroneckerGP, configuration: Configuration, runs: Sequence[FinishedRun]) -> Sequence[FinishedRun]:
+def nearest(
+    frame: Frame, learned: LatentKroneckerGP, configuration: Configuration, runs: Sequence[FinishedRun]
+) -> Sequence[FinishedRun]:
     """The runs whose configurations are most alike, in their order."""
     if len(runs) <= COMPARED_RUNS:
         return runs

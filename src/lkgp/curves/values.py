@@ -35,7 +35,11 @@ class ValueScale:
 
     @classmethod
     def of(
-        cls, last: np.ndarray, direction: Direction = "minimize", transform: Transform = "auto", every: np.ndarray | None = None
+        cls,
+        last: np.ndarray,
+        direction: Direction = "minimize",
+        transform: Transform = "auto",
+        every: np.ndarray | None = None,
     ) -> "ValueScale":
         """last: the last value of every run, (runs,), finite; every: all values, (values,), where there are more"""
         every = last if every is None else every
@@ -46,9 +50,13 @@ class ValueScale:
         if transform == "auto":
             transform = suited(last, every)
         if transform == "log" and not (every > 0).all():
-            raise InputError(f"a logarithm needs positive values, but {every.min():g} is among them; use transform='none'.")
+            raise InputError(
+                f"a logarithm needs positive values, but {every.min():g} is among them; use transform='none'."
+            )
         if transform == "logit" and not ((every >= 0) & (every <= 1)).all():
-            raise InputError(f"transform='logit' needs values from 0 to 1, but they go from {every.min():g} to {every.max():g}.")
+            raise InputError(
+                f"transform='logit' needs values from 0 to 1, but they go from {every.min():g} to {every.max():g}."
+            )
         least = {"log": CLOSEST[1] * float(every.min()), "logit": CLOSEST[0]}.get(transform, -np.inf)
         plain = cls(direction, transform, least, np.inf, 1.0, 0.0, 1.0)
         u = plain.apply(last)
@@ -89,7 +97,9 @@ class ValueScale:
         """Values of any shape from their z."""
         bent = np.asarray(z, dtype=float) * self.scale + self.shift
         over = np.maximum(bent - self.knee, 0.0)
-        u = self.sign * np.where(bent > self.knee, self.knee + self.width * np.expm1(np.minimum(over / self.width, 700.0)), bent)
+        u = self.sign * np.where(
+            bent > self.knee, self.knee + self.width * np.expm1(np.minimum(over / self.width, 700.0)), bent
+        )
         if self.transform == "log":
             return np.exp(np.minimum(u, 700.0))
         return 1 / (1 + np.exp(-u)) if self.transform == "logit" else u

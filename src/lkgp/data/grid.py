@@ -25,7 +25,9 @@ def as_factor_coords(coords: Tensor, place: str) -> Tensor:
     if coords.ndim == 1:
         coords = coords[:, None]
     if coords.ndim != 2 or coords.numel() == 0:
-        raise InputError(f"{place} must be a list of points, shape (n,) or (n, columns), not {tuple(coords.shape)}; give one point a row.")
+        raise InputError(
+            f"{place} must be a list of points, shape (n,) or (n, columns), not {tuple(coords.shape)}; give one point a row."
+        )
     bad = torch.nonzero(~torch.isfinite(coords).all(dim=1)).flatten()
     if len(bad):
         raise InputError(f"{place} has a NaN or infinite value in row {int(bad[0])}; remove that row or mend it.")
@@ -97,8 +99,14 @@ class PartialGrid:
     def scatter(self, values: Tensor, fill: float = 0.0) -> Tensor:
         """P^T x: `values` (n, ...) put in their cells, (N, ...), and `fill` elsewhere."""
         cells = values.new_full((self.num_cells, *values.shape[1:]), fill)
-        return cells.index_copy(0, self.index, values) if values.requires_grad else cells.index_copy_(0, self.index, values)
+        return (
+            cells.index_copy(0, self.index, values)
+            if values.requires_grad
+            else cells.index_copy_(0, self.index, values)
+        )
 
     def to(self, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> "PartialGrid":
         """The same grid with its coordinates in another dtype, or on another device."""
-        return PartialGrid(tuple(x.to(dtype=dtype, device=device) for x in self.coords), self.observed.to(device=device))
+        return PartialGrid(
+            tuple(x.to(dtype=dtype, device=device) for x in self.coords), self.observed.to(device=device)
+        )

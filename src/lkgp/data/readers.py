@@ -46,7 +46,9 @@ def as_real_tensor(array: Any, place: str) -> Tensor:
             try:
                 values = values.astype(float)
             except (TypeError, ValueError):
-                raise InputError(f"{place} holds text or other objects; give numbers (encode names as 0, 1, 2, ...).") from None
+                raise InputError(
+                    f"{place} holds text or other objects; give numbers (encode names as 0, 1, 2, ...)."
+                ) from None
         if values.dtype.kind in "Mm":
             raise InputError(f"{place} holds dates; give numbers, for example hours since the first of them.")
         if values.dtype.kind not in "fiubc":
@@ -206,7 +208,9 @@ def same_measurements(new: Observations, old: Observations) -> Observations:
     return new._replace(counts=there(old.counts).where(same, 1.0), scatter=scatter)
 
 
-def add_cells(old: Observations, values: Any, noise_variance: Any, noise_everywhere: Tensor | None) -> tuple[Observations, Tensor | None]:
+def add_cells(
+    old: Observations, values: Any, noise_variance: Any, noise_everywhere: Tensor | None
+) -> tuple[Observations, Tensor | None]:
     """The observations with more cells of the same grid.
 
     values: (n_1, ..., n_d), NaN where there is nothing new; cells that were observed before may be repeated
@@ -232,7 +236,9 @@ def add_cells(old: Observations, values: Any, noise_variance: Any, noise_everywh
     merged = grid.gather(torch.where(new, cells, before).flatten())
     if old.noise_variance is None:
         if noise_variance is not None:
-            raise InputError("the noise was learned from the first values, so it cannot be given for new ones; call fit instead.")
+            raise InputError(
+                "the noise was learned from the first values, so it cannot be given for new ones; call fit instead."
+            )
         scatter = None if old.scatter is None else grid.gather(old.grid.scatter(old.scatter))
         return Observations(grid, merged, counts, scatter=scatter), None
     given = noise_everywhere if noise_variance is None else known_noise(noise_variance, cells, new)

@@ -52,7 +52,9 @@ def thin(data: Observations, size: int, seed: int) -> Observations | None:
         keep = min(len(seen[k]), max(SHORT_FACTOR // 2, math.ceil(share * len(seen[k]))))
         fraction *= len(seen[k]) / keep
         chosen[k] = seen[k][
-            clustered(grid.coords[k][seen[k]].cpu(), mean_values(data, k)[seen[k]].cpu(), keep, generator).to(seen[k].device)
+            clustered(grid.coords[k][seen[k]].cpu(), mean_values(data, k)[seen[k]].cpu(), keep, generator).to(
+                seen[k].device
+            )
         ]
     return restrict(data, chosen)
 

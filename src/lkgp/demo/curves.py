@@ -25,7 +25,9 @@ class Scores:
     @classmethod
     def of(cls, truth: np.ndarray, mean: np.ndarray, std: np.ndarray) -> "Scores":
         y, m, s = (torch.as_tensor(np.ascontiguousarray(a)) for a in (truth, mean, std))
-        return cls(metrics.rmse(y, m), metrics.nll(y, m, s), tuple(metrics.coverage(y, m, s, level) for level in LEVELS))
+        return cls(
+            metrics.rmse(y, m), metrics.nll(y, m, s), tuple(metrics.coverage(y, m, s, level) for level in LEVELS)
+        )
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,13 @@ def draw(forecast: Forecast, path: str | Path) -> None:
     grid = figure.add_gridspec(2, 6)
     chosen = choose(forecast)
     for place, network in enumerate(chosen):
-        curve(figure.add_subplot(grid[place // 4, place % 4]), forecast, network, legend=place == 0, first_column=place % 4 == 0)
+        curve(
+            figure.add_subplot(grid[place // 4, place % 4]),
+            forecast,
+            network,
+            legend=place == 0,
+            first_column=place % 4 == 0,
+        )
     finals(figure.add_subplot(grid[0, 4:]), forecast)
     calibration(figure.add_subplot(grid[1, 4:]), forecast)
     cuts = int(np.isnan(forecast.seen).any(axis=1).sum())
@@ -45,13 +51,23 @@ def curve(axes: Axes, forecast: Forecast, network: int, legend: bool, first_colu
     first = int(np.argmax(unseen))
     future = slice(max(first - 1, 0), None)
     for width, shade in ((1.96, 0.16), (1.2816, 0.2), (0.6745, 0.28)):
-        axes.fill_between(x[future], (mean - width * std)[future], (mean + width * std)[future], color=FAN, alpha=shade, linewidth=0)
+        axes.fill_between(
+            x[future], (mean - width * std)[future], (mean + width * std)[future], color=FAN, alpha=shade, linewidth=0
+        )
     axes.plot(x[future], mean[future], color=FAN, linewidth=1.8, label="forecast, 50/80/95 %")
     axes.plot(x[future], forecast.last[network][future], color=NAIVE, linewidth=1.2, linestyle=":", label="last value")
     axes.plot(
-        x[unseen], forecast.truth[network, unseen], "o", markersize=2.6, markerfacecolor="white", markeredgecolor=PAST, label="withheld"
+        x[unseen],
+        forecast.truth[network, unseen],
+        "o",
+        markersize=2.6,
+        markerfacecolor="white",
+        markeredgecolor=PAST,
+        label="withheld",
     )
-    axes.plot(x[~unseen], forecast.seen[network, ~unseen], "o-", markersize=2.6, color=PAST, linewidth=1.2, label="seen")
+    axes.plot(
+        x[~unseen], forecast.seen[network, ~unseen], "o-", markersize=2.6, color=PAST, linewidth=1.2, label="seen"
+    )
     axes.set_ylim(-0.02, 1.04)
     axes.set_title(f"network {network}, cut after {first}", fontsize=9)
     axes.set_xlabel("epoch")

@@ -21,7 +21,11 @@ STEP = 1e-4
 
 @torch.no_grad()
 def average_information(
-    model: LatentKroneckerGP, data: Observations, weights: Tensor, solve: Callable[[Tensor], Tensor], parameters: list[Tensor]
+    model: LatentKroneckerGP,
+    data: Observations,
+    weights: Tensor,
+    solve: Callable[[Tensor], Tensor],
+    parameters: list[Tensor],
 ) -> Tensor:
     """The information of all entries of `parameters`, in their order, priors included, (P, P).
 
@@ -38,7 +42,9 @@ def average_information(
     return information + _prior_information(model, parameters) + _scatter_information(model, data, parameters)
 
 
-def _directions(model: LatentKroneckerGP, data: Observations, weights: Tensor, parameters: list[Tensor]) -> tuple[Tensor, Tensor]:
+def _directions(
+    model: LatentKroneckerGP, data: Observations, weights: Tensor, parameters: list[Tensor]
+) -> tuple[Tensor, Tensor]:
     """dA_j a for every parameter, (n, P), and for the mean sqrt(2) 1; and which of them are the mean's, (P,)."""
     factors = [evaluate(kernel, x) for kernel, x in zip(model.kernels, data.grid.coords, strict=True)]
     noise = model.noise_diagonal(data)
@@ -71,7 +77,11 @@ def _scatter_information(model: LatentKroneckerGP, data: Observations, parameter
     more = data.num_measured - len(data.values)
     with torch.enable_grad():
         noise = model.noise_variance().log()
-        slopes = torch.autograd.grad(noise, parameters, allow_unused=True) if more and noise.requires_grad else [None] * len(parameters)
+        slopes = (
+            torch.autograd.grad(noise, parameters, allow_unused=True)
+            if more and noise.requires_grad
+            else [None] * len(parameters)
+        )
     found = zip(parameters, slopes, strict=True)
     slope = torch.cat([torch.zeros(p.numel()).to(p) if g is None else g.flatten() for p, g in found]).double()
     return 0.5 * more * torch.outer(slope, slope)
@@ -94,7 +104,10 @@ def _prior_information(model: LatentKroneckerGP, parameters: list[Tensor]) -> Te
                 second = torch.autograd.grad(gradient.reshape(-1)[i], parameters, retain_graph=True, allow_unused=True)
                 rows.append(
                     torch.cat(
-                        [(torch.zeros_like(q) if s is None else s).reshape(-1).double() for q, s in zip(parameters, second, strict=True)]
+                        [
+                            (torch.zeros_like(q) if s is None else s).reshape(-1).double()
+                            for q, s in zip(parameters, second, strict=True)
+                        ]
                     )
                 )
     values, vectors = torch.linalg.eigh(-torch.stack(rows))

@@ -24,7 +24,9 @@ class FreeParameters:
     def __init__(self, model: LatentKroneckerGP) -> None:
         self.tensors: list[Tensor] = [p for p in model.parameters() if p.requires_grad]
         positive = {id(p) for p in _kept_positive(model)}
-        self.in_logs = np.concatenate([np.zeros(0, bool), *(np.full(p.numel(), id(p) in positive) for p in self.tensors)])
+        self.in_logs = np.concatenate(
+            [np.zeros(0, bool), *(np.full(p.numel(), id(p) in positive) for p in self.tensors)]
+        )
 
     def __len__(self) -> int:
         return len(self.in_logs)
@@ -48,7 +50,9 @@ class FreeParameters:
         raw = self._flat(self.tensors)
         # u = log softplus(r), so dr/du = softplus(r) / sigmoid(r) = exp(u) (1 + exp(-r)).
         small = np.maximum(raw, -LINEAR)
-        return np.where(self.in_logs, np.where(raw < -LINEAR, 1.0, np.exp(log_softplus(small)) * (1 + np.exp(-small))), 1.0)
+        return np.where(
+            self.in_logs, np.where(raw < -LINEAR, 1.0, np.exp(log_softplus(small)) * (1 + np.exp(-small))), 1.0
+        )
 
     def gradient(self) -> np.ndarray:
         """The derivatives in `flat` of what `backward` was called on, (P,)."""

@@ -46,7 +46,9 @@ def repetition(data: Observations, axis: int) -> float | None:
     grid, x = data.grid, data.grid.coords[axis][:, 0].double()
     if len(x) < 8:
         return None
-    cells = grid.scatter(data.values.double() - data.values.double().mean()).view(grid.shape).movedim(axis, 0).flatten(1)
+    cells = (
+        grid.scatter(data.values.double() - data.values.double().mean()).view(grid.shape).movedim(axis, 0).flatten(1)
+    )
     observed = grid.observed.movedim(axis, 0).flatten(1).double()
     fullest = torch.topk(observed.sum(dim=0), min(MOST_FIBRES, cells.shape[1])).indices
     cells, observed = cells[:, fullest], observed[:, fullest]

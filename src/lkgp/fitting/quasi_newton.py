@@ -62,7 +62,9 @@ class Point(Protocol):
         """Whether the gradient is good enough to step along."""
 
 
-def maximise(evaluate: Callable[[np.ndarray, float], Point], accepted: list[np.ndarray], max_steps: int, enough: float) -> tuple[bool, str]:
+def maximise(
+    evaluate: Callable[[np.ndarray, float], Point], accepted: list[np.ndarray], max_steps: int, enough: float
+) -> tuple[bool, str]:
     """Append ever better places to `accepted`, which begins with the start (P,). Returns whether that converged, and why it stopped.
 
     evaluate: the objective at a place, given the gain that is expected there: its errors need only be small beside that

@@ -153,7 +153,9 @@ def _search(
     if coarse is not None and enough is not None and coarse.observations >= enough:
         reason = f"{coarse.reason}, on {coarse.observations} of the observations"
         seconds = time.perf_counter() - began
-        return FitResult(model, chosen, picked, coarse.history, coarse.products, coarse.converged, reason, seconds, notes)
+        return FitResult(
+            model, chosen, picked, coarse.history, coarse.products, coarse.converged, reason, seconds, notes
+        )
     objective = Objective(model, data, chosen, seed, progress, max_memory)
     interrupted = coarse is not None and coarse.reason == INTERRUPTED
     converged, reason = (False, INTERRUPTED) if interrupted else _maximise(objective, picked, coarse is not None)
@@ -167,7 +169,10 @@ def _search(
         objective.history[:0] = history
     objective.parameters.clear_gradient()
     if objective.failed_solve:
-        converged, reason = False, f"{reason}, but the solves of the last evaluation did not converge: {objective.failed_solve}"
+        converged, reason = (
+            False,
+            f"{reason}, but the solves of the last evaluation did not converge: {objective.failed_solve}",
+        )
     if not isinstance(chosen.method, Direct):
         notes.append(f"hyperparameters by {type(picked).__name__} with estimated gradients, {chosen.why}")
     seconds = time.perf_counter() - began
@@ -188,7 +193,9 @@ def _maximise(objective: Objective, optimizer: Optimizer, from_a_part: bool) -> 
     if isinstance(optimizer, BFGS):
         return _bfgs(objective, optimizer, from_a_part)
     try:
-        converged, reason = _lbfgs(objective, optimizer) if isinstance(optimizer, LBFGS) else _adam(objective, optimizer)
+        converged, reason = (
+            _lbfgs(objective, optimizer) if isinstance(optimizer, LBFGS) else _adam(objective, optimizer)
+        )
     except KeyboardInterrupt:
         converged, reason = False, INTERRUPTED
     objective.parameters.set(objective.best)
@@ -204,7 +211,9 @@ def _bfgs(objective: Objective, settings: BFGS, from_a_part: bool) -> tuple[bool
         objective.draw_probes(min(objective.plan.method.num_probes, max(2, math.ceil(5 * free / enough))))
         # Who asks for more than by default gets solves that are as much better.
         tighter = min(1.0, math.sqrt(settings.improvement / STOCHASTIC_IMPROVEMENT))
-        objective.plan = replace(objective.plan, method=replace(objective.plan.method, rtol=tighter * objective.plan.method.rtol))
+        objective.plan = replace(
+            objective.plan, method=replace(objective.plan.method, rtol=tighter * objective.plan.method.rtol)
+        )
     accepted = [objective.parameters.get()]
     try:
         first = _with_enough_noise(objective, exact) if from_a_part else None
@@ -281,7 +290,10 @@ def _adam(objective: Objective, settings: Adam) -> tuple[bool, str]:
             return True, f"converged after {step + 1} steps"
         if not last:
             adam.step()
-    return False, f"the limit of {settings.max_steps} steps was reached; raise max_steps of Adam if the likelihood still rises"
+    return (
+        False,
+        f"the limit of {settings.max_steps} steps was reached; raise max_steps of Adam if the likelihood still rises",
+    )
 
 
 class CoarseSearch(NamedTuple):
@@ -318,7 +330,9 @@ def _coarse_start(
         if not any(p.requires_grad for p in model.parameters()):
             continue
         chosen = plan(model, subset, "auto", max_memory, fitting=True)
-        objective = Objective(model, subset, replace(chosen, method=for_fitting(chosen.method)), seed, progress, max_memory)
+        objective = Objective(
+            model, subset, replace(chosen, method=for_fitting(chosen.method)), seed, progress, max_memory
+        )
         start = objective.parameters.get()
         try:
             converged, reason = _maximise(objective, replace(BFGS(), improvement=COARSE_IMPROVEMENT), found is not None)

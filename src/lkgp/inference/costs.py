@@ -18,7 +18,13 @@ from lkgp.data.grid import PartialGrid
 from lkgp.inference.direct import reduced_size
 from lkgp.inference.observation_space import MOST_MODES
 from lkgp.linalg.eigenbasis import PIVOTED_PAYS, RANK_OF_REST, pivoted_root
-from lkgp.linalg.whitening import ITERATIONS_PER_ROOT, block_multiplications, cheapest_block, cheapest_order, transform_multiplications
+from lkgp.linalg.whitening import (
+    ITERATIONS_PER_ROOT,
+    block_multiplications,
+    cheapest_block,
+    cheapest_order,
+    transform_multiplications,
+)
 
 # Multiplications of a symmetric eigendecomposition, over n^3, as measured by its time beside that of a matrix product.
 EIGH = 5.0
@@ -80,7 +86,9 @@ class FactorRanks:
             low = False
         descending = torch.from_numpy(np.sort(values)[::-1].copy())
         left = descending.flip(0).cumsum(0).flip(0)
-        keep = ((left > largest_tail) | (descending > largest_value)) & (descending > n * torch.finfo(torch.float64).eps * descending[0])
+        keep = ((left > largest_tail) | (descending > largest_value)) & (
+            descending > n * torch.finfo(torch.float64).eps * descending[0]
+        )
         keep[0] = True
         return cls(n, descending[keep], low)
 
@@ -132,7 +140,9 @@ def direct_cost(grid: PartialGrid, axis: int, rank: int, posterior: bool) -> tup
     return Cost(size**3 / 6 + after, DIRECT_ARRAYS * 8.0 * size**2), size
 
 
-def modes_cost(grid: PartialGrid, ranks: Sequence[FactorRanks], noise: float, max_block: int, columns: int, at_once: int) -> Cost:
+def modes_cost(
+    grid: PartialGrid, ranks: Sequence[FactorRanks], noise: float, max_block: int, columns: int, at_once: int
+) -> Cost:
     """Of solves for `columns` right-hand sides in the truncated eigenbasis."""
     shapes = [(f.points, f.rank) for f in ranks]
     transform = transform_multiplications([shapes[k] for k in cheapest_order(shapes)])
@@ -145,7 +155,13 @@ def modes_cost(grid: PartialGrid, ranks: Sequence[FactorRanks], noise: float, ma
 
 
 def cells_cost(
-    grid: PartialGrid, ranks: Sequence[FactorRanks], noise: float, max_block: int, columns: int, at_once: int, dense: bool
+    grid: PartialGrid,
+    ranks: Sequence[FactorRanks],
+    noise: float,
+    max_block: int,
+    columns: int,
+    at_once: int,
+    dense: bool,
 ) -> Cost:
     """Of solves for `columns` right-hand sides in the space of the observations, with or without use of the grid."""
     n, cells = grid.num_observed, grid.num_cells
@@ -157,9 +173,9 @@ def cells_cost(
     block = cheapest_block(diagonal, product, grid.shape, leading, max_block, columns)
     left = float(diagonal[block]) if block < len(diagonal) else 1.0
     transform = 2.0 * sum(cells * r for r in leading)
-    build = sum(f.points**3 / 6 + 3 * f.points * r**2 for f, r in zip(ranks, leading, strict=True)) + block_multiplications(
-        grid.shape, leading, block
-    )
+    build = sum(
+        f.points**3 / 6 + 3 * f.points * r**2 for f, r in zip(ranks, leading, strict=True)
+    ) + block_multiplications(grid.shape, leading, block)
     roots = sum(f.points**3 / 6 for f in ranks)
     iterations = ITERATIONS_PER_ROOT * math.sqrt(left)
     # The preconditioner is applied in float64.

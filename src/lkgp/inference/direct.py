@@ -38,7 +38,11 @@ def fibres(grid: PartialGrid, axis: int) -> tuple[Tensor, Tensor]:
 
 def reduced_size(grid: PartialGrid, axis: int, rank: int) -> int:
     """m = sum_i min(n_i, rank) over the fibres along `axis`."""
-    per_fibre = grid.observed.movedim(axis, -1).flatten(0, -2).sum(dim=1) if grid.observed.ndim > 1 else grid.observed.sum()[None]
+    per_fibre = (
+        grid.observed.movedim(axis, -1).flatten(0, -2).sum(dim=1)
+        if grid.observed.ndim > 1
+        else grid.observed.sum()[None]
+    )
     return int(per_fibre.clamp(max=rank).sum())
 
 
@@ -72,7 +76,9 @@ class ReducedSystem:
         self.fibre_axes = dict(zip(self.others, fibre_axes, strict=False))
 
         # Leaving out eigenvalues l of K_T changes log det A by at most (sum of l) * sum_i K_S[i, i] / (least noise of fibre i).
-        fibre_diagonal = prod((dense[k].diagonal()[self.fibre_axes[k]] for k in self.others), start=self.noise.new_ones(len(fibre_index)))
+        fibre_diagonal = prod(
+            (dense[k].diagonal()[self.fibre_axes[k]] for k in self.others), start=self.noise.new_ones(len(fibre_index))
+        )
         least_noise = torch.full_like(fibre_diagonal, torch.inf).scatter_reduce_(0, self.label, self.noise, "amin")
         spread = float((fibre_diagonal / least_noise).sum())
         self.basis = FactorBasis.of(dense[axis], largest_tail=tolerance * len(self.noise) / max(spread, 1e-300))
@@ -111,7 +117,10 @@ class ReducedSystem:
             cells = order[starts[which][:, None] + torch.arange(count, device=order.device)]  # (fibres, count)
             block = whitened[cells]
             if count <= self.basis.rank:  # nothing to reduce
-                basis, small = torch.eye(count, dtype=block.dtype, device=block.device).expand(len(which), -1, -1), block
+                basis, small = (
+                    torch.eye(count, dtype=block.dtype, device=block.device).expand(len(which), -1, -1),
+                    block,
+                )
             else:
                 basis, small = torch.linalg.qr(block)
             width = small.shape[1]
@@ -134,14 +143,18 @@ class ReducedSystem:
         """Q^T D^-1/2 X for X (n, c), as (m, c)."""
         cells = values.new_zeros(int(self.label.max()) + 1, self.rows.shape[1], values.shape[1])
         cells[self.label, self.position] = values
-        return torch.stack([(self.rows * cells[:, :, c][self.segment]).sum(dim=1) for c in range(values.shape[1])], dim=1)
+        return torch.stack(
+            [(self.rows * cells[:, :, c][self.segment]).sum(dim=1) for c in range(values.shape[1])], dim=1
+        )
 
     def _spread(self, values: Tensor) -> Tensor:
         """D^-1/2 Q Z for Z (m, c), as (n, c)."""
         num_fibres = int(self.label.max()) + 1
         columns = []
         for column in values.mT:
-            cells = values.new_zeros(num_fibres, self.rows.shape[1]).index_add_(0, self.segment, self.rows * column[:, None])
+            cells = values.new_zeros(num_fibres, self.rows.shape[1]).index_add_(
+                0, self.segment, self.rows * column[:, None]
+            )
             columns.append(cells[self.label, self.position])
         return torch.stack(columns, dim=1)
 
@@ -157,7 +170,9 @@ class ReducedSystem:
         fibre_diagonal = prod((cov.diagonal() for cov in self.cov_others), start=self.noise.new_ones(self.size))
         along.diagonal().sub_(fibre_diagonal)
         weight = self.rows.mT @ along @ self.rows
-        cell_diagonal = self.noise.new_ones(int(self.label.max()) + 1).index_copy_(0, self.segment, fibre_diagonal)[self.label]
+        cell_diagonal = self.noise.new_ones(int(self.label.max()) + 1).index_copy_(0, self.segment, fibre_diagonal)[
+            self.label
+        ]
         weight.diagonal().index_add_(0, self.position, cell_diagonal / self.noise)
         weights[self.axis] = weight
         # dK_k of the others: C^-1 o (R R^T) o (all others but k), summed over equal points of factor k
@@ -181,7 +196,9 @@ class ReducedSystem:
         coefficients = self.basis.coefficients(crosses[self.axis].double())
         new_shape = [len(crosses[k]) for k in self.others]
         explained = []
-        for cell in torch.arange(prod(new_shape), device=self.noise.device).split(max(1, 2**23 // self.reduced.numel())):
+        for cell in torch.arange(prod(new_shape), device=self.noise.device).split(
+            max(1, 2**23 // self.reduced.numel())
+        ):
             axes = torch.unravel_index(cell, new_shape) if new_shape else ()
             weight = self.noise.new_ones(len(cell), self.size)
             for k, position in zip(self.others, axes, strict=True):

@@ -68,7 +68,9 @@ def exact_mll(model: LatentKroneckerGP, data: Observations, method: Direct, axis
     factor_weights, noise_weight = system.trace_weights()
     columns = weights.to(r.dtype)
     # tr(A^-1 dA) = sum_k <G_k, dK_k> + (its share of s^2) d log s^2
-    trace = sum((weight.to(r.dtype) * factor).sum() for weight, factor in zip(factor_weights, operator.factors, strict=True))
+    trace = sum(
+        (weight.to(r.dtype) * factor).sum() for weight, factor in zip(factor_weights, operator.factors, strict=True)
+    )
     if data.noise_variance is None:
         trace = trace + noise_weight.to(r.dtype) * model.noise_variance().log()
     surrogate = -(columns[:, 0] * r).sum() + 0.5 * (columns * operator.product(columns)).sum() - 0.5 * trace
@@ -132,7 +134,9 @@ def stochastic_mll(
             error = 0.5 * error
 
     def roughly(columns: Tensor) -> Tensor:
-        return solve(fixed, columns.to(r.dtype), method.loose(CURVATURE_RTOL).solver, preconditioner=preconditioner).values
+        return solve(
+            fixed, columns.to(r.dtype), method.loose(CURVATURE_RTOL).solver, preconditioner=preconditioner
+        ).values
 
     if torch.is_grad_enabled():
         other = right if method.gradient == "probes" else solved
@@ -187,7 +191,9 @@ def spectral_mll(
         # 1/2 a^T dA a - 1/2 tr(A^-1 dA) = sum_k <G_k, dK_k> + <g, dD>
         if isinstance(system, SpectralSystem) and complete:
             traces, noise_trace = system.complete_trace_weights()
-            gradients = [g - 0.5 * t for g, t in zip(system.factor_weights(weights[:, None], [0.5]), traces, strict=True)]
+            gradients = [
+                g - 0.5 * t for g, t in zip(system.factor_weights(weights[:, None], [0.5]), traces, strict=True)
+            ]
             noise_gradient = 0.5 * weights.square() - 0.5 * noise_trace
         else:
             shares = [0.5] + [-0.5 / (rhs.shape[1] - 1)] * (rhs.shape[1] - 1)
@@ -198,7 +204,9 @@ def spectral_mll(
     return Likelihood(estimate, weights, roughly, solution, error, moved)
 
 
-def factor_surrogate(model: LatentKroneckerGP, data: Observations, gradients: Sequence[Tensor], noise_gradient: Tensor) -> Tensor:
+def factor_surrogate(
+    model: LatentKroneckerGP, data: Observations, gradients: Sequence[Tensor], noise_gradient: Tensor
+) -> Tensor:
     """sum_k <G_k, K_k> + <g, D> as a function of the hyperparameters, for G_k (n_k, n_k) and g (n,)."""
     total = (noise_gradient.to(data.values.dtype) * model.noise_diagonal(data)).sum()
     for k, (gradient, coords) in enumerate(zip(gradients, data.grid.coords, strict=True)):
@@ -220,7 +228,11 @@ def prior_data(operator: LatentKronecker, probes: Probes) -> Tensor:
 
 
 def log_determinant(
-    operator: LatentKronecker, preconditioner: Preconditioner | None, probes: Tensor, steps: int, max_memory: float | None = None
+    operator: LatentKronecker,
+    preconditioner: Preconditioner | None,
+    probes: Tensor,
+    steps: int,
+    max_memory: float | None = None,
 ) -> tuple[Tensor, float]:
     """log det A and its standard error, by quadrature of what the preconditioner M = G G^T leaves of it.
 

@@ -8,7 +8,16 @@ import torch
 
 from lkgp.data.readers import Observations
 from lkgp.errors import InputError
-from lkgp.inference.costs import Cost, FactorRanks, break_even, cells_cost, columns_at_once, direct_cost, memory_of_machine, modes_cost
+from lkgp.inference.costs import (
+    Cost,
+    FactorRanks,
+    break_even,
+    cells_cost,
+    columns_at_once,
+    direct_cost,
+    memory_of_machine,
+    modes_cost,
+)
 from lkgp.inference.direct import ReducedSystem
 from lkgp.inference.observation_space import ObservedSystem
 from lkgp.inference.spectral import SpectralSystem
@@ -65,7 +74,11 @@ class Iterative:
 
     def loose(self, rtol: float) -> "Iterative":
         """The same with a looser tolerance, unless the solver is the caller's own."""
-        return self if not is_dataclass(self.solver) else replace(self, solver=replace(self.solver, rtol=max(self.solver.rtol, rtol)))
+        return (
+            self
+            if not is_dataclass(self.solver)
+            else replace(self, solver=replace(self.solver, rtol=max(self.solver.rtol, rtol)))
+        )
 
 
 Space = Literal["modes", "cells", "dense"]
@@ -138,7 +151,9 @@ def for_fitting(method: Method) -> Method:
     if isinstance(method, Direct):
         return replace(method, tolerance=max(method.tolerance, method.fit_tolerance))
     if isinstance(method, Spectral):
-        return replace(method, tolerance=max(method.tolerance, method.fit_tolerance), rtol=max(method.rtol, method.fit_rtol))
+        return replace(
+            method, tolerance=max(method.tolerance, method.fit_tolerance), rtol=max(method.rtol, method.fit_rtol)
+        )
     return method.loose(method.fit_rtol)
 
 
@@ -257,7 +272,9 @@ def factorise(model: LatentKroneckerGP, data: Observations, method: Direct, axis
     return ReducedSystem(factors, noise, data.grid, axis, method.tolerance, method.max_size)
 
 
-def spectral_system(model: LatentKroneckerGP, data: Observations, method: Spectral, columns: int) -> SpectralSystem | ObservedSystem:
+def spectral_system(
+    model: LatentKroneckerGP, data: Observations, method: Spectral, columns: int
+) -> SpectralSystem | ObservedSystem:
     """A for the present hyperparameters with its leading modes, to be solved for about so many right-hand sides."""
     with torch.no_grad():
         factors = tuple(model.factor(k, x) for k, x in enumerate(data.grid.coords))
@@ -265,4 +282,6 @@ def spectral_system(model: LatentKroneckerGP, data: Observations, method: Spectr
     precision = torch.float32 if method.precision == "float32" else torch.float64
     if method.space == "modes":
         return SpectralSystem(factors, noise, data.grid, method.tolerance, method.max_block, columns, precision)
-    return ObservedSystem(factors, noise, data.grid, method.max_block, columns, precision, dense=method.space == "dense")
+    return ObservedSystem(
+        factors, noise, data.grid, method.max_block, columns, precision, dense=method.space == "dense"
+    )

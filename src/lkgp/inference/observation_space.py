@@ -32,7 +32,9 @@ JITTER = 1e-3
 class LeadingModesInverse:
     """M^-1, in float64: in float32 the leading modes would drown what is left of the others."""
 
-    def __init__(self, bases: list[FactorBasis], noise: Tensor, grid: PartialGrid, product: float, max_block: int, columns: int) -> None:
+    def __init__(
+        self, bases: list[FactorBasis], noise: Tensor, grid: PartialGrid, product: float, max_block: int, columns: int
+    ) -> None:
         self.grid, self.noise = grid, noise
         self.transform = Transform([basis.vectors.contiguous() for basis in bases])
         self.scale = scale = product_roots(bases)
@@ -75,7 +77,11 @@ class CellEquations(Equations):
 
     def begin(self, start: Tensor | None) -> Tensor:
         # x = D^-1 (b - f) where f is observed
-        return torch.zeros_like(self.rhs) if start is None else (self.rhs - self.grid.gather(start.double().mT)) / self.noise
+        return (
+            torch.zeros_like(self.rhs)
+            if start is None
+            else (self.rhs - self.grid.gather(start.double().mT)) / self.noise
+        )
 
     def polished(self, unknowns: Tensor) -> Tensor:
         return self.rhs - self.exact @ unknowns
@@ -95,7 +101,9 @@ class CellEquations(Equations):
         step = torch.zeros_like(carried)
         everything = torch.arange(residual.shape[1], device=residual.device)
         goal = max(rtol, FLOAT32_RTOL)
-        products, iterations, _ = descend(self.fast, self.inverse, step, carried, everything, goal, budget, energy=True, astray=ASTRAY)
+        products, iterations, _ = descend(
+            self.fast, self.inverse, step, carried, everything, goal, budget, energy=True, astray=ASTRAY
+        )
         return step.double() * sizes, iterations, products
 
     def answer(self, unknowns: Tensor) -> tuple[Tensor, Tensor]:
@@ -171,7 +179,9 @@ class ObservedSystem(LatentSystem):
     def equations(self, rhs: Tensor) -> CellEquations:
         return CellEquations(self, rhs)
 
-    def remaining_logdet(self, num_probes: int, steps: int, seed: int, max_memory: float | None = None) -> tuple[Tensor, float]:
+    def remaining_logdet(
+        self, num_probes: int, steps: int, seed: int, max_memory: float | None = None
+    ) -> tuple[Tensor, float]:
         """log det A - log det M and its standard error: tr log(G^-1 A G^-T) by quadrature, with M = G G^T."""
         generator = torch.Generator(self.noise.device).manual_seed(seed)
 
@@ -188,7 +198,10 @@ class ObservedSystem(LatentSystem):
         for k, factor in enumerate(self.factors):
             others = prod(float(other.diagonal().max()) for j, other in enumerate(self.factors) if j != k)
             # What is added to the prior variance is far below the noise.
-            jitter = max(JITTER * float(self.noise.min()) / max(others, 1e-300) / len(self.factors), 1e-14 * float(factor.diagonal().max()))
+            jitter = max(
+                JITTER * float(self.noise.min()) / max(others, 1e-300) / len(self.factors),
+                1e-14 * float(factor.diagonal().max()),
+            )
             roots.append(shifted_cholesky(factor, jitter))
         cells = kronecker_matmul(tuple(roots), normals)
         return cells.index_select(1, self.grid.index).mT + self.noise.sqrt()[:, None] * noise, cells

@@ -59,7 +59,9 @@ class WhitenedSystem:
         return self.whitening.solve(self.latent(self.whitening.solve_t(weights)))
 
     def to(self, dtype: torch.dtype) -> "WhitenedSystem":
-        return WhitenedSystem(self.transform.to(dtype), self.whitening.to(dtype), self.scale.to(dtype), self.precisions.to(dtype))
+        return WhitenedSystem(
+            self.transform.to(dtype), self.whitening.to(dtype), self.scale.to(dtype), self.precisions.to(dtype)
+        )
 
 
 class WeightEquations(Equations):
@@ -104,7 +106,9 @@ class WeightEquations(Equations):
         carried = (whitened / sizes).to(system.scale.dtype)
         step = torch.zeros_like(carried)
         everything = torch.arange(residual.shape[1], device=residual.device)
-        products, iterations, _ = descend(system, None, step, carried, everything, max(rtol, FLOAT32_RTOL), budget, astray=ASTRAY)
+        products, iterations, _ = descend(
+            system, None, step, carried, everything, max(rtol, FLOAT32_RTOL), budget, astray=ASTRAY
+        )
         return whitening.solve_t(step.double() * sizes), iterations, products
 
     def answer(self, unknowns: Tensor) -> tuple[Tensor, Tensor]:
@@ -139,7 +143,11 @@ class SpectralSystem(LatentSystem):
             tolerance = min(tolerance, COMPLETE_TOLERANCE)
         largest = largest_tails(dense, float(self.noise.min()), grid.num_observed, tolerance)
         spectra = [FactorBasis.of(matrix, *most) for matrix, most in zip(dense, largest, strict=True)]
-        self.truncation = sum(s.tail / max(tail, 1e-300) for s, (tail, _) in zip(spectra, largest, strict=True)) * tolerance / len(dense)
+        self.truncation = (
+            sum(s.tail / max(tail, 1e-300) for s, (tail, _) in zip(spectra, largest, strict=True))
+            * tolerance
+            / len(dense)
+        )
         self.order = cheapest_order([s.vectors.shape for s in spectra])  # type: ignore[misc]
         self.spectra = [spectra[k] for k in self.order]
         self.shape = tuple(grid.shape[k] for k in self.order)
@@ -209,9 +217,15 @@ class SpectralSystem(LatentSystem):
         """Functions (c, N) with their axes in the order of the grid."""
         if self.order == tuple(range(len(self.order))):
             return cells
-        return cells.view(-1, *self.shape).permute(0, *(self.order.index(k) + 1 for k in range(len(self.order)))).reshape(len(cells), -1)
+        return (
+            cells.view(-1, *self.shape)
+            .permute(0, *(self.order.index(k) + 1 for k in range(len(self.order))))
+            .reshape(len(cells), -1)
+        )
 
-    def remaining_logdet(self, num_probes: int, steps: int, seed: int, max_memory: float | None = None) -> tuple[Tensor, float]:
+    def remaining_logdet(
+        self, num_probes: int, steps: int, seed: int, max_memory: float | None = None
+    ) -> tuple[Tensor, float]:
         """log det A - `known_logdet` and its standard error, by quadrature; exact where H is diagonal."""
         shape = (self.size, 1 if self.complete else num_probes)
         generator = torch.Generator(self.noise.device).manual_seed(seed)
@@ -252,9 +266,13 @@ class SpectralSystem(LatentSystem):
         crosses: C_k, (n'_k, n_k), covariances from the points of that grid to the points of factor k
         """
         # C_k lies in the span of Q_k, so k_*^T A^-1 k_* = sum over modes of (C_1 Q_1)^2 (x) ... (x) (C_d Q_d)^2 / (S^2 + s^2)
-        squares = Transform([(crosses[k].double() @ s.vectors).square() for k, s in zip(self.order, self.spectra, strict=True)])
+        squares = Transform(
+            [(crosses[k].double() @ s.vectors).square() for k, s in zip(self.order, self.spectra, strict=True)]
+        )
         explained = squares.up((1 / (self.exact.scale.square() + self.noise[0]))[:, None])
-        return explained.view([len(crosses[k]) for k in self.order]).permute([self.order.index(k) for k in range(len(self.order))])
+        return explained.view([len(crosses[k]) for k in self.order]).permute(
+            [self.order.index(k) for k in range(len(self.order))]
+        )
 
     def complete_trace_weights(self) -> tuple[list[Tensor], float]:
         """Where H is diagonal: G_k with <G_k, dK_k> = tr(A^-1 (dK_k (x) the other factors)), and the mean diagonal entry of A^-1."""
@@ -264,7 +282,10 @@ class SpectralSystem(LatentSystem):
         weights: dict[int, Tensor] = {}
         for place, axis in enumerate(self.order):
             # sum over the other factors' modes of l' / (l l' + s^2), and of l' / s^2 outside of the span of Q_k
-            others = self.exact.scale.square().view(ranks).movedim(place, 0)[-1].reshape(1, -1) / self.spectra[place].values[-1]
+            others = (
+                self.exact.scale.square().view(ranks).movedim(place, 0)[-1].reshape(1, -1)
+                / self.spectra[place].values[-1]
+            )
             inside = (others / total.movedim(place, 0).reshape(ranks[place], -1)).sum(dim=1)
             outside = float(others.sum()) / noise
             q = self.spectra[place].vectors

@@ -156,7 +156,9 @@ def pivoted_root(matrix: Tensor, threshold: float) -> tuple[np.ndarray, np.ndarr
     """
     n = len(matrix)
     rounding = n * float(np.finfo(float).eps) * float(matrix.diagonal().max())
-    factor, pivots, rank, _ = lapack.dpstrf(np.asfortranarray(matrix.detach().cpu().numpy()), tol=max(threshold, rounding), lower=1)
+    factor, pivots, rank, _ = lapack.dpstrf(
+        np.asfortranarray(matrix.detach().cpu().numpy()), tol=max(threshold, rounding), lower=1
+    )
     root = np.empty((n, rank))
     root[pivots - 1] = np.tril(factor)[:, :rank]
     return root, pivots[:rank] - 1

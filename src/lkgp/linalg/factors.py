@@ -113,7 +113,11 @@ def factor_diagonal(factor: Factor) -> Tensor:
 
 def factor_dense(factor: Factor) -> Tensor:
     """A factor as a dense tensor, (n_k, m_k)."""
-    return factor if isinstance(factor, Tensor) else factor_rows(factor, torch.arange(factor.shape[-2], device=factor.device))
+    return (
+        factor
+        if isinstance(factor, Tensor)
+        else factor_rows(factor, torch.arange(factor.shape[-2], device=factor.device))
+    )
 
 
 def aligned_rows(factor: Factor) -> Factor:
@@ -145,7 +149,9 @@ def kronecker_matmul(factors: tuple[Factor, ...], cells: Tensor) -> Tensor:
     return cells.reshape(*batch, columns, -1)
 
 
-def kronecker_matmul_in_place(factors: tuple[Factor, ...], cells: Tensor, front: Tensor, back: Tensor) -> tuple[Tensor, Tensor]:
+def kronecker_matmul_in_place(
+    factors: tuple[Factor, ...], cells: Tensor, front: Tensor, back: Tensor
+) -> tuple[Tensor, Tensor]:
     """`kronecker_matmul`, computed to and fro between two flat arrays, `cells` being in the first.
 
     Returns the result (c, m_1 ... m_d), and the array that it is not in.
@@ -166,7 +172,9 @@ def batches_pay(factors: tuple[Factor, ...]) -> bool:
     return dense and (narrowest >= WIDE or (narrowest >= NARROW and longest < SHORT))
 
 
-def kronecker_matmul_in_batches(factors: tuple[Factor, ...], cells: Tensor, front: Tensor, back: Tensor) -> tuple[Tensor, Tensor]:
+def kronecker_matmul_in_batches(
+    factors: tuple[Factor, ...], cells: Tensor, front: Tensor, back: Tensor
+) -> tuple[Tensor, Tensor]:
     """The same for dense factors and X with its columns as rows, (c, n_1 ... n_d): no axis moves, and no matrix is transposed."""
     columns, rest = cells.shape
     for factor in factors:

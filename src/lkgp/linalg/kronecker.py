@@ -45,11 +45,17 @@ class LatentKronecker(LinearOperator):
     def product(self, rhs: Tensor) -> Tensor:
         """A X for X (n, c), as plain autograd: gradients reach the parameters of lazy factors too."""
         if torch.is_grad_enabled() or rhs.ndim > 2 or len(self.batch_shape):
-            cells = rhs.new_zeros(*rhs.shape[:-2], self.grid.num_cells, rhs.shape[-1]).index_copy(-2, self.grid.index, rhs)
+            cells = rhs.new_zeros(*rhs.shape[:-2], self.grid.num_cells, rhs.shape[-1]).index_copy(
+                -2, self.grid.index, rhs
+            )
             result = kronecker_matmul(self.factors, cells).index_select(-1, self.grid.index).mT
         else:
             result = self._product_in_chunks(rhs)
-        return torch.addcmul(result, rhs, self.noise[..., None]) if result.requires_grad else result.addcmul_(rhs, self.noise[..., None])
+        return (
+            torch.addcmul(result, rhs, self.noise[..., None])
+            if result.requires_grad
+            else result.addcmul_(rhs, self.noise[..., None])
+        )
 
     def _product_in_chunks(self, rhs: Tensor) -> Tensor:
         """P K P^T X for X (n, c), some columns at a time.
@@ -69,7 +75,9 @@ class LatentKronecker(LinearOperator):
             width = part.shape[1]
             if in_batches:
                 cells = front[: num_cells * width].view(width, num_cells).zero_()
-                for column, observed in zip(cells, part.mT, strict=True):  # each on its own: along a second axis that is slower
+                for column, observed in zip(
+                    cells, part.mT, strict=True
+                ):  # each on its own: along a second axis that is slower
                     column.index_copy_(0, self.grid.index, observed)
                 cells, spare = kronecker_matmul_in_batches(factors, cells, front, back)
             else:

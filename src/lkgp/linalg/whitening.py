@@ -91,7 +91,9 @@ def transform_multiplications(shapes: Sequence[tuple[int, int]]) -> float:
 
 def cheapest_order(shapes: list[tuple[int, int]]) -> tuple[int, ...]:
     """The order of the axes in which a transform from ranks to points takes the fewest multiplications; `shapes` are (n_k, r_k)."""
-    return min(permutations(range(len(shapes))), key=lambda order: transform_multiplications([shapes[k] for k in order]))
+    return min(
+        permutations(range(len(shapes))), key=lambda order: transform_multiplications([shapes[k] for k in order])
+    )
 
 
 def make_whitening(
@@ -107,7 +109,9 @@ def make_whitening(
     eigenvalues = torch.linalg.eigvalsh(whitened)
     size = 0
     if float(eigenvalues[-1] / eigenvalues[0].clamp(min=1e-300)) > TRIAL_CONDITION:
-        size = cheapest_block(diagonal.sort(descending=True).values, transform.multiplications, shape, ranks, max_block, columns)
+        size = cheapest_block(
+            diagonal.sort(descending=True).values, transform.multiplications, shape, ranks, max_block, columns
+        )
     modes = torch.topk(diagonal, size).indices.sort().values
     block = torch.linalg.cholesky(masked_gram(transform.bases, scale, precisions, shape, modes))
     return Whitening(modes, block, root)
@@ -120,7 +124,9 @@ def block_multiplications(shape: Sequence[int], ranks: Sequence[int], modes: int
     return float(prod(shape) * distinct**2 + shape[longest] * modes**2 + modes**3 / 6)
 
 
-def cheapest_block(diagonal: Tensor, product: float, shape: Sequence[int], ranks: Sequence[int], max_block: int, columns: int) -> int:
+def cheapest_block(
+    diagonal: Tensor, product: float, shape: Sequence[int], ranks: Sequence[int], max_block: int, columns: int
+) -> int:
     """How many leading modes make building the block and solving with it cheapest, by multiplications.
 
     diagonal: of H, (R,), descending: without the first k, the condition number is that of the next, about
@@ -148,7 +154,9 @@ def leading_rectangle(bases: list[Tensor], device: torch.device) -> Tensor:
     return modes
 
 
-def masked_gram(bases: list[Tensor], scale: Tensor, precisions: Tensor, shape: tuple[int, ...], modes: Tensor) -> Tensor:
+def masked_gram(
+    bases: list[Tensor], scale: Tensor, precisions: Tensor, shape: tuple[int, ...], modes: Tensor
+) -> Tensor:
     """The block of H over some modes, exact, (k, k).
 
     Call the longest axis S and the others T. For modes (a, b) and (a', b') of S and T, the block is

@@ -57,7 +57,9 @@ class LatentKroneckerGP(nn.Module):
     noise: where the learned noise variance starts, or a GaussianLikelihood with priors and constraints of its own
     """
 
-    def __init__(self, kernels: Sequence[Kernel], *, mean: float | None = None, noise: float | GaussianLikelihood = 0.05) -> None:
+    def __init__(
+        self, kernels: Sequence[Kernel], *, mean: float | None = None, noise: float | GaussianLikelihood = 0.05
+    ) -> None:
         super().__init__()
         if len(kernels) == 0:
             raise InputError("at least one kernel is needed, one a factor.")
@@ -123,7 +125,9 @@ class LatentKroneckerGP(nn.Module):
         kinds = structures if structures is not None else self.structures(data.grid)
         unknown = [kind for kind in kinds if kind not in get_args(Structure)]
         if unknown or len(kinds) != len(self.kernels):
-            raise InputError(f"structures must be one of {get_args(Structure)} for each of the {len(self.kernels)} factors, not {kinds}.")
+            raise InputError(
+                f"structures must be one of {get_args(Structure)} for each of the {len(self.kernels)} factors, not {kinds}."
+            )
         factors = [self.factor(k, x, kind) for k, (x, kind) in enumerate(zip(data.grid.coords, kinds, strict=True))]
         one_noise = data.noise_variance is None and bool((data.counts == 1).all())
         noise = self.noise_variance() if one_noise else self.noise_diagonal(data)
@@ -131,7 +135,9 @@ class LatentKroneckerGP(nn.Module):
 
     def cross_covariance(self, grid: PartialGrid, coords: Sequence[Tensor]) -> CrossKronecker:
         """The covariance of every cell of the product of `coords` with the observed cells, N' x n."""
-        crosses = tuple(self.cross_factor(k, new, old) for k, (new, old) in enumerate(zip(coords, grid.coords, strict=True)))
+        crosses = tuple(
+            self.cross_factor(k, new, old) for k, (new, old) in enumerate(zip(coords, grid.coords, strict=True))
+        )
         return CrossKronecker(crosses, grid)
 
     def prior_variance(self, coords: Sequence[Tensor]) -> Tensor:
@@ -207,7 +213,9 @@ def check_is_kernel(kernel: object, factor: int) -> None:
     if not isinstance(kernel, Kernel):
         raise InputError(f"the kernel of factor {factor} is a {type(kernel).__name__}; give a gpytorch kernel.")
     if len(kernel.batch_shape):
-        raise InputError(f"the kernel of factor {factor} has batch shape {tuple(kernel.batch_shape)}; give one without.")
+        raise InputError(
+            f"the kernel of factor {factor} has batch shape {tuple(kernel.batch_shape)}; give one without."
+        )
 
 
 def check_kernel(kernel: Kernel, coords: Tensor, factor: int) -> None:
@@ -230,7 +238,12 @@ def check_kernel(kernel: Kernel, coords: Tensor, factor: int) -> None:
         if isinstance(part, IndexKernel):
             tasks = part.covar_factor.shape[-2]
             codes = coords if part.active_dims is None else coords[:, part.active_dims]
-            if codes.shape[1] != 1 or bool((codes != codes.round()).any()) or bool((codes < 0).any()) or bool((codes >= tasks).any()):
+            if (
+                codes.shape[1] != 1
+                or bool((codes != codes.round()).any())
+                or bool((codes < 0).any())
+                or bool((codes >= tasks).any())
+            ):
                 raise InputError(
                     f"factor {factor} has an IndexKernel of {tasks} categories, so its coordinates must be one column of whole numbers "
                     f"from 0 to {tasks - 1}."

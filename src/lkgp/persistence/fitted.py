@@ -42,7 +42,9 @@ def _build_solution(spec: dict[str, Any], values: Tensor) -> Solution:
 def describe_model(model: LatentKroneckerGP, prefix: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """A model as plain data, and its parameters under names that begin with `prefix`."""
     if len(list(model.named_parameters(remove_duplicate=False))) > len(list(model.parameters())):
-        raise InputError("a kernel is in the model twice, and a file cannot keep that it is one; put a copy (copy.deepcopy) in one place.")
+        raise InputError(
+            "a kernel is in the model twice, and a file cannot keep that it is one; put a copy (copy.deepcopy) in one place."
+        )
     spec = {
         "kernels": [files.describe_kernel(kernel) for kernel in model.kernels],
         "likelihood": files.describe_likelihood(model.likelihood),
@@ -64,7 +66,12 @@ def describe(gp: Any, posterior: Posterior) -> tuple[dict[str, Any], dict[str, T
     data = gp.observations_
     fitted, tensors = describe_model(gp.model_, "model")
     tensors |= {f"coords.{k}": x for k, x in enumerate(data.grid.coords)}
-    tensors |= {"observed": data.grid.observed, "values": data.values, "counts": data.counts, "weights": posterior.weights}
+    tensors |= {
+        "observed": data.grid.observed,
+        "values": data.values,
+        "counts": data.counts,
+        "weights": posterior.weights,
+    }
     if data.noise_variance is not None:
         tensors["noise_variance"] = data.noise_variance
     if data.scatter is not None:
@@ -78,7 +85,9 @@ def describe(gp: Any, posterior: Posterior) -> tuple[dict[str, Any], dict[str, T
         tensors[f"draws.{i}"] = kept.weights
         for j, coords in enumerate(kept.prior.asked):
             tensors |= {f"draws.{i}.{j}.{k}": x for k, x in enumerate(coords)}
-        draws.append({"num": num, "seed": seed, "asked": len(kept.prior.asked), "solution": _describe_solution(kept.solution)})
+        draws.append(
+            {"num": num, "seed": seed, "asked": len(kept.prior.asked), "solution": _describe_solution(kept.solution)}
+        )
     header: dict[str, Any] = {
         "model": fitted,
         "settings": {
@@ -127,9 +136,15 @@ def rebuild(cls: type, header: dict[str, Any], tensors: dict[str, Tensor]) -> An
     num_factors = len(header["model"]["kernels"])
     grid = PartialGrid(tuple(tensors[f"coords.{k}"] for k in range(num_factors)), tensors["observed"])
     values = tensors["values"]
-    if values.shape != (grid.num_observed,) or tensors["counts"].shape != values.shape or tensors["weights"].shape != values.shape:
+    if (
+        values.shape != (grid.num_observed,)
+        or tensors["counts"].shape != values.shape
+        or tensors["weights"].shape != values.shape
+    ):
         raise FileError("the values in the file do not fit its grid; it is damaged, save the model again.")
-    gp.observations_ = Observations(grid, values, tensors["counts"], tensors.get("noise_variance"), tensors.get("scatter"))
+    gp.observations_ = Observations(
+        grid, values, tensors["counts"], tensors.get("noise_variance"), tensors.get("scatter")
+    )
     gp._noise_everywhere = tensors.get("noise_everywhere")
     gp._kind = ArrayKind(header["array"]["library"], DTYPES[header["array"]["dtype"]], torch.device("cpu"))
     scalings = [Scaling(tensors[f"scaling.{k}.shift"], tensors[f"scaling.{k}.scale"]) for k in range(num_factors + 1)]
@@ -143,7 +158,9 @@ def rebuild(cls: type, header: dict[str, Any], tensors: dict[str, Tensor]) -> An
     posterior.weights = tensors["weights"]
     posterior.solution = _build_solution(header["solution"], posterior.weights[:, None])
     for i, spec in enumerate(header["draws"]):
-        kept = PosteriorDraws(posterior, spec["num"], spec["seed"], _build_solution(spec["solution"], tensors[f"draws.{i}"]))
+        kept = PosteriorDraws(
+            posterior, spec["num"], spec["seed"], _build_solution(spec["solution"], tensors[f"draws.{i}"])
+        )
         kept.prior.replay([[tensors[f"draws.{i}.{j}.{k}"] for k in range(num_factors)] for j in range(spec["asked"])])
         posterior.kept_draws[spec["num"], spec["seed"]] = kept
     gp._posterior, gp._reported_draws = posterior, set(posterior.kept_draws)

@@ -75,7 +75,9 @@ def _named(table: Any, name: Any, what: str) -> type:
     for cls in table:
         if cls.__name__ == name:
             return cls
-    raise FileError(f"the file names the {what} {name!r}, which lkgp does not know; it was written by another version, or it is damaged.")
+    raise FileError(
+        f"the file names the {what} {name!r}, which lkgp does not know; it was written by another version, or it is damaged."
+    )
 
 
 def describe_settings(value: Any) -> Any:
@@ -83,7 +85,10 @@ def describe_settings(value: Any) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
         if type(value) not in SETTINGS:
             raise InputError(f"a {type(value).__name__} cannot be saved; use one of lkgp's own settings.")
-        return {"class": type(value).__name__, **{f.name: describe_settings(getattr(value, f.name)) for f in fields(value)}}
+        return {
+            "class": type(value).__name__,
+            **{f.name: describe_settings(getattr(value, f.name)) for f in fields(value)},
+        }
     if isinstance(value, np.generic):
         return value.item()
     if not (value is None or isinstance(value, (bool, int, float, str))):
@@ -101,12 +106,20 @@ def build_settings(value: Any) -> Any:
 
 def _describe_constraint(constraint: constraints.Interval) -> dict[str, Any]:
     transform = constraint._transform
-    own = transform is torch.sigmoid if type(constraint) is constraints.Interval else isinstance(transform, torch.nn.Softplus)
+    own = (
+        transform is torch.sigmoid
+        if type(constraint) is constraints.Interval
+        else isinstance(transform, torch.nn.Softplus)
+    )
     if type(constraint) not in CONSTRAINTS or not own:
         raise InputError(
             f"the constraint {constraint} cannot be saved; use one of {[c.__name__ for c in CONSTRAINTS]} with its own transform."
         )
-    return {"class": type(constraint).__name__, "lower": float(constraint.lower_bound), "upper": float(constraint.upper_bound)}
+    return {
+        "class": type(constraint).__name__,
+        "lower": float(constraint.lower_bound),
+        "upper": float(constraint.upper_bound),
+    }
 
 
 def _build_constraint(spec: dict[str, Any]) -> constraints.Interval:
@@ -120,13 +133,23 @@ def _build_constraint(spec: dict[str, Any]) -> constraints.Interval:
 
 def _describe_prior(prior: Any) -> dict[str, Any]:
     if type(prior) not in PRIORS:
-        raise InputError(f"the prior {type(prior).__name__} cannot be saved; use one of {[p.__name__ for p in PRIORS]}.")
-    return {"class": type(prior).__name__, **{name: torch.as_tensor(getattr(prior, name)).tolist() for name in PRIORS[type(prior)]}}
+        raise InputError(
+            f"the prior {type(prior).__name__} cannot be saved; use one of {[p.__name__ for p in PRIORS]}."
+        )
+    return {
+        "class": type(prior).__name__,
+        **{name: torch.as_tensor(getattr(prior, name)).tolist() for name in PRIORS[type(prior)]},
+    }
 
 
 def _build_prior(spec: dict[str, Any]) -> Any:
     cls = _named(PRIORS, spec["class"], "prior")
-    return cls(*(torch.tensor(spec[name], dtype=torch.float64) if isinstance(spec[name], list) else spec[name] for name in PRIORS[cls]))
+    return cls(
+        *(
+            torch.tensor(spec[name], dtype=torch.float64) if isinstance(spec[name], list) else spec[name]
+            for name in PRIORS[cls]
+        )
+    )
 
 
 def _describe_parameters(module: gpytorch.Module, names: tuple[str, ...]) -> dict[str, Any]:
@@ -200,7 +223,9 @@ def describe_likelihood(likelihood: GaussianLikelihood) -> dict[str, Any]:
     if type(likelihood) is not GaussianLikelihood:
         raise InputError(f"the noise model {type(likelihood).__name__} cannot be saved; use a GaussianLikelihood.")
     if likelihood._priors:
-        raise InputError(f"the prior {next(iter(likelihood._priors))!r} cannot be saved; give it as GaussianLikelihood(noise_prior=...).")
+        raise InputError(
+            f"the prior {next(iter(likelihood._priors))!r} cannot be saved; give it as GaussianLikelihood(noise_prior=...)."
+        )
     return _describe_parameters(likelihood.noise_covar, ("noise",))
 
 
@@ -256,14 +281,22 @@ def read(path: str | Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
             metadata = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError, ValueError) as error:
-        raise FileError(f"{path} is not a model that lkgp saved, or it is damaged ({error}); save the model again.") from None
+        raise FileError(
+            f"{path} is not a model that lkgp saved, or it is damaged ({error}); save the model again."
+        ) from None
     if metadata.get("format") != FORMAT:
         raise FileError(f"{path} is a safetensors file, but not a model that lkgp saved.")
     if metadata.get("version") != str(VERSION):
-        raise FileError(f"{path} has format version {metadata.get('version')}; this lkgp reads version {VERSION}; install a newer lkgp.")
+        raise FileError(
+            f"{path} has format version {metadata.get('version')}; this lkgp reads version {VERSION}; install a newer lkgp."
+        )
     try:
         if metadata["checksum"] != checksum(metadata["model"], tensors):
-            raise FileError(f"{path} is damaged: its checksum is not that of its contents; save the model again, or copy it again.")
+            raise FileError(
+                f"{path} is damaged: its checksum is not that of its contents; save the model again, or copy it again."
+            )
         return json.loads(metadata["model"]), tensors
     except (KeyError, json.JSONDecodeError):
-        raise FileError(f"{path} has no readable description of its model; it is damaged, save the model again.") from None
+        raise FileError(
+            f"{path} has no readable description of its model; it is damaged, save the model again."
+        ) from None

@@ -49,8 +49,12 @@ def _moments(posterior: Posterior, groups: Sequence[Cells]) -> tuple[Tensor, Ten
     crosses = []
     for group in groups:
         batch, count, columns = group.points.shape
-        along = evaluate(model.kernels[0], group.points.reshape(-1, columns), first)[:, index].view(batch, count, 1, len(index))
-        others = _product([evaluate(k, x, z)[:, i] for k, x, z, i in zip(model.kernels[1:], group.others, rest, indices, strict=True)])
+        along = evaluate(model.kernels[0], group.points.reshape(-1, columns), first)[:, index].view(
+            batch, count, 1, len(index)
+        )
+        others = _product(
+            [evaluate(k, x, z)[:, i] for k, x, z, i in zip(model.kernels[1:], group.others, rest, indices, strict=True)]
+        )
         crosses.append((along * others).flatten(1, 2) if others is not None else along[:, :, 0])
     cross = torch.cat(crosses, dim=1)  # (b, c, n)
     prior = torch.cat([torch.cat([_prior(posterior, a, b) for b in groups], dim=2) for a in groups], dim=1)
@@ -84,7 +88,9 @@ def row_moments(posterior: Posterior, columns: Sequence[Tensor]) -> tuple[Tensor
     for rows in zip(*(column.split(posterior.columns_at_once()) for column in columns), strict=True):
         factors = zip(posterior.cross_factors(rows), grid.axis_index, strict=True)
         cross = reduce(torch.mul, [c[:, index] for c, index in factors])
-        prior = reduce(torch.mul, [kernel(x, diag=True) for kernel, x in zip(posterior.model.kernels, rows, strict=True)])
+        prior = reduce(
+            torch.mul, [kernel(x, diag=True) for kernel, x in zip(posterior.model.kernels, rows, strict=True)]
+        )
         explained = (cross * posterior.inverse_times(cross.mT).mT).sum(dim=1)
         parts.append((posterior.model.mean.constant + cross @ posterior.weights, prior - explained))
     mean, variance = (torch.cat(part) for part in zip(*parts, strict=True))

@@ -69,7 +69,9 @@ class PosteriorDraws:
             latent = self.prior(grid.coords, columns)
             noisy = grid.gather(latent)
             for column in noisy.unbind(dim=1):  # one by one, so that they do not depend on how many are drawn at a time
-                column.add_(scale * torch.randn(len(scale), generator=generator, dtype=scale.dtype, device=scale.device))
+                column.add_(
+                    scale * torch.randn(len(scale), generator=generator, dtype=scale.dtype, device=scale.device)
+                )
             parts.append(posterior.solve(noisy, start=latent.mT, for_samples=True))
         return joined(parts)
 
@@ -85,7 +87,9 @@ class PosteriorDraws:
         weights = self.posterior.weights[:, None]
         values = self.weights.new_empty(self.prior.num, prod(shape))
         for columns in self._blocks(prod(shape)):
-            values[columns] = (self.prior(coords, columns) + self.posterior.cross(coords, weights - self.weights[:, columns])).mT
+            values[columns] = (
+                self.prior(coords, columns) + self.posterior.cross(coords, weights - self.weights[:, columns])
+            ).mT
         return values.add_(self.posterior.model.mean.constant.detach()).view(-1, *shape)
 
     @torch.no_grad()
@@ -184,14 +188,18 @@ class Posterior:
             complain(f"the solve for a covariance did not converge: {solution}", strict)
         return solution.values
 
-    def solve(self, rhs: Tensor, x0: Tensor | None = None, start: Tensor | None = None, for_samples: bool = False) -> Solution:
+    def solve(
+        self, rhs: Tensor, x0: Tensor | None = None, start: Tensor | None = None, for_samples: bool = False
+    ) -> Solution:
         """A^-1 B for B (n, c).
 
         x0: where to start, (n, c); start: or the function that B is expected to be an observation of, at every cell, (c, N)
         """
         method = self.plan.method
         if isinstance(method, Direct):
-            return self._refine(rhs, lambda b, _: self.system.solve(b.double()), 1e-6 if rhs.dtype == torch.float64 else 1e-3)
+            return self._refine(
+                rhs, lambda b, _: self.system.solve(b.double()), 1e-6 if rhs.dtype == torch.float64 else 1e-3
+            )
         if isinstance(method, Iterative):
             return solve(self.operator, rhs, method.solver, preconditioner=self.preconditioner, x0=x0)
         rtol, energy = (method.sample_rtol, method.sample_rtol) if for_samples else (method.residual_rtol, method.rtol)
@@ -207,7 +215,11 @@ class Posterior:
             expected, size, accuracy = (None, 1.0, 1.0) if inner else (start, norms.double(), energy)
             inner.append(
                 self.spectral.solve(
-                    b.double() * size, accuracy, residual_rtol=0.8 * enough, start=expected, max_iterations=method.max_iterations
+                    b.double() * size,
+                    accuracy,
+                    residual_rtol=0.8 * enough,
+                    start=expected,
+                    max_iterations=method.max_iterations,
                 )
             )
             return inner[-1].values / size
@@ -278,7 +290,11 @@ class Posterior:
         prior = self.model.prior_variance(coords)
         if isinstance(self.plan.method, Direct):
             variance = prior - self.system.explained_variance(self.cross_factors(coords)).to(prior.dtype)
-        elif isinstance(self.plan.method, Spectral) and isinstance(self.spectral, SpectralSystem) and self.spectral.complete:
+        elif (
+            isinstance(self.plan.method, Spectral)
+            and isinstance(self.spectral, SpectralSystem)
+            and self.spectral.complete
+        ):
             variance = prior - self.spectral.explained_variance(self.cross_factors(coords)).to(prior.dtype)
         else:
             variance = self.draws(*self.behind_variance).variance(coords)

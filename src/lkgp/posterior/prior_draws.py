@@ -83,7 +83,9 @@ class PriorDraws:
     """`num` draws of f - mean from the prior: functions that agree with themselves wherever and whenever they are asked."""
 
     @torch.no_grad()
-    def __init__(self, model: LatentKroneckerGP, coords: Sequence[Tensor], num: int, generator: torch.Generator) -> None:
+    def __init__(
+        self, model: LatentKroneckerGP, coords: Sequence[Tensor], num: int, generator: torch.Generator
+    ) -> None:
         self.generator, self.num = generator, num
         self.factors = [FactorRoot(model, k, points) for k, points in enumerate(coords)]
         self.num_given = [factor.root.shape[1] for factor in self.factors]
@@ -129,7 +131,10 @@ class PriorDraws:
             if bool((index < 0).any()):
                 new = points[index < 0]
                 cross = factor.model.cross_factor(factor.factor, new, factor.points[first])
-                rows = rows.index_put((torch.nonzero(index < 0).flatten(),), factor.bases[0][2].coefficients(cross.double()).to(rows.dtype))
+                rows = rows.index_put(
+                    (torch.nonzero(index < 0).flatten(),),
+                    factor.bases[0][2].coefficients(cross.double()).to(rows.dtype),
+                )
             given.append(rows)
             explained = rows.square().sum(dim=1)
             variance = factor.model.kernels[factor.factor](points, diag=True)

@@ -14,7 +14,9 @@ class Reason(Enum):
     """Why a solve stopped. The value is what a person is told."""
 
     CONVERGED = "converged"
-    ITERATION_LIMIT = "the iteration limit was reached; raise max_iterations, loosen rtol, or use a stronger preconditioner"
+    ITERATION_LIMIT = (
+        "the iteration limit was reached; raise max_iterations, loosen rtol, or use a stronger preconditioner"
+    )
     STAGNATED = "rounding stopped the progress; use float64, loosen rtol, or raise the noise"
     NOT_POSITIVE_DEFINITE = "the matrix is not positive definite; raise the noise, or mend the kernels"
     NON_FINITE = "a value that is not finite appeared; look for infinite or NaN hyperparameters"
@@ -64,10 +66,14 @@ class Solver(Protocol):
     @property
     def rtol(self) -> float: ...
 
-    def solve(self, operator: Any, rhs: Tensor, *, preconditioner: Any = None, x0: Tensor | None = None) -> Solution: ...
+    def solve(
+        self, operator: Any, rhs: Tensor, *, preconditioner: Any = None, x0: Tensor | None = None
+    ) -> Solution: ...
 
 
-def solve(operator: Any, rhs: Tensor, solver: Solver, *, preconditioner: Any = None, x0: Tensor | None = None) -> Solution:
+def solve(
+    operator: Any, rhs: Tensor, solver: Solver, *, preconditioner: Any = None, x0: Tensor | None = None
+) -> Solution:
     """Solve A X = B with any solver; B may be (n,) or (n, c), and X has its shape."""
     columns = rhs[:, None] if rhs.ndim == 1 else rhs
     if columns.ndim != 2 or len(columns) != operator.shape[-1]:

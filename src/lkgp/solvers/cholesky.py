@@ -6,7 +6,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lkgp.solvers.base import Reason, Solution, check_settings, column_norms, not_solved, reason_at_exit, scaled_residual
+from lkgp.solvers.base import (
+    Reason,
+    Solution,
+    check_settings,
+    column_norms,
+    not_solved,
+    reason_at_exit,
+    scaled_residual,
+)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lkgp.solvers.base import Reason, Solution, check_settings, column_norms, not_solved, reason_at_exit, scaled_residual
+from lkgp.solvers.base import (
+    Reason,
+    Solution,
+    check_settings,
+    column_norms,
+    not_solved,
+    reason_at_exit,
+    scaled_residual,
+)
 
 
 @dataclass(frozen=True)
@@ -72,4 +80,6 @@ class AlternatingProjections:
                 checked = norm
         residuals = torch.linalg.vector_norm(scaled_residual(operator, x, rhs, norms), dim=0)
         products += columns
-        return Solution(x.mul_(norms), residuals, iterations, products, reason_at_exit(residuals, self.rtol, failure), self.rtol)
+        return Solution(
+            x.mul_(norms), residuals, iterations, products, reason_at_exit(residuals, self.rtol, failure), self.rtol
+        )

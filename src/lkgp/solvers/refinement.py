@@ -85,7 +85,13 @@ class LatentSystem(ABC):
         """Those of A X = B for B (n, c)."""
 
     def solve(
-        self, rhs: Tensor, rtol: float, *, residual_rtol: float = math.inf, start: Tensor | None = None, max_iterations: int = 1000
+        self,
+        rhs: Tensor,
+        rtol: float,
+        *,
+        residual_rtol: float = math.inf,
+        start: Tensor | None = None,
+        max_iterations: int = 1000,
     ) -> LatentSolution:
         """A^-1 B for B (n, c), float64.
 

@@ -78,7 +78,9 @@ class ComputationAwareGP(torch.nn.Module):
         s, _, triangle, v = self.seen()
         cross = self.model.cross_covariance(self.data.grid, coords) @ s  # k(x, X) S, (N', i)
         reduced = torch.linalg.solve_triangular(triangle, cross.mT, upper=False)
-        return self.model.mean.constant + (cross @ v)[:, 0], self.model.prior_variance(coords).flatten() - reduced.square().sum(dim=0)
+        return self.model.mean.constant + (cross @ v)[:, 0], self.model.prior_variance(
+            coords
+        ).flatten() - reduced.square().sum(dim=0)
 
 
 def fit(gp: ComputationAwareGP, steps: int, rate: float) -> list[float]:

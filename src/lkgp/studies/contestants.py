@@ -48,7 +48,11 @@ def run_lkgp(case: Problem, solver: Any = "auto") -> Result:
     gp.sample(SAMPLES)
     sampled = time.perf_counter()
     mean, std = gp.predict(observation_noise=True)
-    seconds = {"fit and mean": fitted - began, "samples": sampled - fitted, "predictions": time.perf_counter() - sampled}
+    seconds = {
+        "fit and mean": fitted - began,
+        "samples": sampled - fitted,
+        "predictions": time.perf_counter() - sampled,
+    }
     report = gp.report_.to_dict()
     del report["history"]
     found = {name: p.detach().flatten().tolist() for name, p in gp.model_.named_parameters()}
@@ -216,7 +220,10 @@ def run_botorch(case: Problem) -> Result:
             nonlocal lowest, best
             loss, gradients = closure(**words)
             if float(loss) < lowest:
-                lowest, best = float(loss), (copy.deepcopy(kernels), means[0].constant.item(), model.likelihood.noise.item())
+                lowest, best = (
+                    float(loss),
+                    (copy.deepcopy(kernels), means[0].constant.item(), model.likelihood.noise.item()),
+                )
             return loss, gradients
 
         with model.use_iterative_methods():
@@ -231,10 +238,16 @@ def run_botorch(case: Problem) -> Result:
             seconds = {"fit": time.perf_counter() - began}
             # Its samples need no covariance of all cells, which it would form at once.
             with torch.no_grad(), skip_posterior_variances():
-                samples = model.posterior(first, second).rsample(torch.Size([SAMPLES])).view(SAMPLES, len(first), len(second))
+                samples = (
+                    model.posterior(first, second).rsample(torch.Size([SAMPLES])).view(SAMPLES, len(first), len(second))
+                )
     seconds["samples"] = time.perf_counter() - began - seconds["fit"]
     std = (samples.var(dim=0) + float(model.likelihood.noise.detach())).sqrt()
-    return {"seconds": seconds, "total": sum(seconds.values()), **scores(case, samples.mean(dim=0).numpy(), std.numpy())}
+    return {
+        "seconds": seconds,
+        "total": sum(seconds.values()),
+        **scores(case, samples.mean(dim=0).numpy(), std.numpy()),
+    }
 
 
 def run_sklearn(case: Problem) -> Result:
@@ -267,7 +280,9 @@ CONTESTANTS: dict[str, Callable[..., Result]] = {
     "the paper's settings, by its iterations": run_paper_iterations,
     "iterative GP without the grid": lambda case: run_paper(case, PlainRecipe),
     "iterative GP without the grid, by its steps": lambda case, optimum: run_paper_path(case, optimum, PlainRecipe),
-    "iterative GP without the grid, by its iterations": lambda case, optimum: run_paper_iterations(case, optimum, PlainRecipe),
+    "iterative GP without the grid, by its iterations": lambda case, optimum: run_paper_iterations(
+        case, optimum, PlainRecipe
+    ),
     "BoTorch LatentKroneckerGP": run_botorch,
     "scikit-learn": run_sklearn,
 }

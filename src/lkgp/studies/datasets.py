@@ -23,10 +23,49 @@ WEATHER = ("https://github.com/pydata/xarray-data/raw/master/era5-2mt-2019-03-uk
 NORDIC_PAGE = "https://cds.climate.copernicus.eu/datasets/insitu-gridded-observations-nordic"
 
 LCBENCH_SETS = (
-    *("APSFailure", "Amazon_employee_access", "Australian", "Fashion-MNIST", "KDDCup09_appetency", "MiniBooNE", "adult", "airlines"),
-    *("albert", "bank-marketing", "blood-transfusion-service-center", "car", "christine", "cnae-9", "connect-4", "covertype"),
-    *("credit-g", "dionis", "fabert", "helena", "higgs", "jannis", "jasmine", "jungle_chess_2pcs_raw_endgame_complete", "kc1"),
-    *("kr-vs-kp", "mfeat-factors", "nomao", "numerai28.6", "phoneme", "segment", "shuttle", "sylvine", "vehicle", "volkert"),
+    *(
+        "APSFailure",
+        "Amazon_employee_access",
+        "Australian",
+        "Fashion-MNIST",
+        "KDDCup09_appetency",
+        "MiniBooNE",
+        "adult",
+        "airlines",
+    ),
+    *(
+        "albert",
+        "bank-marketing",
+        "blood-transfusion-service-center",
+        "car",
+        "christine",
+        "cnae-9",
+        "connect-4",
+        "covertype",
+    ),
+    *(
+        "credit-g",
+        "dionis",
+        "fabert",
+        "helena",
+        "higgs",
+        "jannis",
+        "jasmine",
+        "jungle_chess_2pcs_raw_endgame_complete",
+        "kc1",
+    ),
+    *(
+        "kr-vs-kp",
+        "mfeat-factors",
+        "nomao",
+        "numerai28.6",
+        "phoneme",
+        "segment",
+        "shuttle",
+        "sylvine",
+        "vehicle",
+        "volkert",
+    ),
 )
 
 
@@ -36,7 +75,9 @@ def data_folder() -> Path | None:
     if not name:
         return None
     if not Path(name).is_dir():
-        raise InputError(f"LKGP_DATA names {name}, which is not a folder; set it to the folder with the data, or unset it.")
+        raise InputError(
+            f"LKGP_DATA names {name}, which is not a folder; set it to the folder with the data, or unset it."
+        )
     return Path(name)
 
 
@@ -58,7 +99,9 @@ def fetch(url: str, known_hash: str | None, name: str) -> Path:
     try:
         return Path(pooch.retrieve(url, known_hash, fname=name, path=pooch.os_cache("lkgp")))
     except ValueError as error:
-        raise InputError(f"what {url} sent is not the file that was expected ({error}); download {name} by hand.") from None
+        raise InputError(
+            f"what {url} sent is not the file that was expected ({error}); download {name} by hand."
+        ) from None
     except Exception as error:  # whatever the network library raises
         raise InputError(
             f"{name} could not be downloaded from {url} ({type(error).__name__}); "
@@ -110,7 +153,9 @@ def read_lcbench(path: Path, name: str) -> tuple[np.ndarray, np.ndarray]:
         X = np.array([[run["config"][key] for key in CONFIGURATION] for run in runs], dtype=float)
         Y = np.array([run["log"][LOSS] for run in runs], dtype=float)
     except (OSError, ValueError, KeyError, StopIteration, zipfile.BadZipFile) as error:
-        raise InputError(f"{path} is not the file of LCBench, or {name} is not in it ({type(error).__name__}: {error}).") from None
+        raise InputError(
+            f"{path} is not the file of LCBench, or {name} is not in it ({type(error).__name__}: {error})."
+        ) from None
     return X, Y
 
 
@@ -143,7 +188,9 @@ def era5() -> Any:
 
         return xarray.open_dataset(path, engine="cfgrib")["t2m"]
     except (ModuleNotFoundError, ValueError):
-        raise InputError(f"{path} is a GRIB file; reading it needs xarray and cfgrib: pip install xarray cfgrib.") from None
+        raise InputError(
+            f"{path} is a GRIB file; reading it needs xarray and cfgrib: pip install xarray cfgrib."
+        ) from None
 
 
 def netcdf(path: str | Path, variable: str | None = None) -> Any:
@@ -160,7 +207,9 @@ def netcdf(path: str | Path, variable: str | None = None) -> Any:
         raise InputError(f"{path} is not a netCDF file that can be read.") from None
     large = [str(name) for name, array in dataset.data_vars.items() if array.ndim >= 3]
     if variable is None and len(large) != 1:
-        raise InputError(f"{path} has the fields {', '.join(large) or 'none'}; name one of {', '.join(map(str, dataset.data_vars))}.")
+        raise InputError(
+            f"{path} has the fields {', '.join(large) or 'none'}; name one of {', '.join(map(str, dataset.data_vars))}."
+        )
     name = variable or large[0]
     if name not in dataset.data_vars:
         raise InputError(f"{path} has no variable {name!r}; it has {', '.join(map(str, dataset.data_vars))}.")

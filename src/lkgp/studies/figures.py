@@ -32,7 +32,12 @@ def synthetic(records: Sequence[Record], path: Path) -> None:
 def over_ratios(records: Sequence[Record], methods: Sequence[str], path: Path, marks: dict[str, float]) -> None:
     """Test RMSE, test NLL, time and memory over the share of missing cells; a vertical mark in some of them."""
     figure, axes = plt.subplots(1, 4, figsize=(13.5, 3.5), layout="constrained")
-    panels = (("test_rmse", "test RMSE"), ("test_nll", "test NLL"), ("seconds", "seconds"), ("peak_memory", "peak memory, GB"))
+    panels = (
+        ("test_rmse", "test RMSE"),
+        ("test_nll", "test NLL"),
+        ("seconds", "seconds"),
+        ("peak_memory", "peak memory, GB"),
+    )
     for axis, (name, title) in zip(axes, panels, strict=True):
         for method, colour in zip(methods, COLOURS, strict=False):
             found: dict[float, list[float]] = {}
@@ -59,8 +64,12 @@ def break_even(rows: Sequence[dict[str, float]], predicted: tuple[float, float],
     figure, axes = plt.subplots(1, 2, figsize=(8, 3.4), layout="constrained")
     for axis, unit, place in zip(axes, ("seconds", "bytes"), predicted, strict=True):
         ratios = [row["missing"] for row in rows]
-        axis.semilogy(ratios, [row[f"without_{unit}"] for row in rows], "o-", ms=3.5, color=COLOURS[1], label="without structure")
-        axis.semilogy(ratios, [row[f"with_{unit}"] for row in rows], "o-", ms=3.5, color=COLOURS[0], label="latent Kronecker")
+        axis.semilogy(
+            ratios, [row[f"without_{unit}"] for row in rows], "o-", ms=3.5, color=COLOURS[1], label="without structure"
+        )
+        axis.semilogy(
+            ratios, [row[f"with_{unit}"] for row in rows], "o-", ms=3.5, color=COLOURS[0], label="latent Kronecker"
+        )
         axis.axvline(place, color="#888888", lw=1, ls=":", label=f"predicted: {place:.2f}")
         axis.set(xlabel="share missing", title={"seconds": "one product, seconds", "bytes": "matrices, bytes"}[unit])
         axis.grid(alpha=0.3)
@@ -76,7 +85,9 @@ def continued_curves(truth: np.ndarray, shown: dict[str, dict[str, Any]], path: 
     """
     count = len(truth)
     size = (2.6 * len(shown), 2.1 * count)
-    figure, axes = plt.subplots(count, len(shown), figsize=size, layout="constrained", sharex=True, sharey="row", squeeze=False)
+    figure, axes = plt.subplots(
+        count, len(shown), figsize=size, layout="constrained", sharex=True, sharey="row", squeeze=False
+    )
     for column, (method, found) in enumerate(shown.items()):
         for row in range(count):
             axis = axes[row, column]

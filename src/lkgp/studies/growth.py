@@ -40,7 +40,11 @@ def fit_seconds(size: int) -> float:
     """A fit on size x size cells of a smooth function with noise, 30 % missing, and its mean."""
     generator = np.random.default_rng(0)
     a, b = np.linspace(0, 1, size), np.linspace(0, 1, size)
-    values = np.sin(9 * a)[:, None] * np.cos(7 * b) + np.sin(20 * (a[:, None] + b)) + 0.1 * generator.standard_normal((size, size))
+    values = (
+        np.sin(9 * a)[:, None] * np.cos(7 * b)
+        + np.sin(20 * (a[:, None] + b))
+        + 0.1 * generator.standard_normal((size, size))
+    )
     values[generator.random((size, size)) < 0.3] = np.nan
     began = time.perf_counter()
     LKGP([ScaleKernel(MaternKernel(nu=2.5)), MaternKernel(nu=2.5)]).fit([a, b], values)

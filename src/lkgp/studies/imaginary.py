@@ -42,7 +42,9 @@ class ScaledKronecker:
 class ImaginaryObservationsGP:
     """model: kernels, mean and noise, which are learned; data: the observed cells; rtol, max_iterations: of conjugate gradients"""
 
-    def __init__(self, model: LatentKroneckerGP, data: Observations, rtol: float = 0.01, max_iterations: int = 1000) -> None:
+    def __init__(
+        self, model: LatentKroneckerGP, data: Observations, rtol: float = 0.01, max_iterations: int = 1000
+    ) -> None:
         self.model, self.data, self.solver = model, data, ConjugateGradients(rtol, max_iterations)
         self.iterations = 0
 

@@ -50,7 +50,11 @@ class Latent:
 
     def __str__(self) -> str:
         whole = "lkgp, with its own kernels, inputs and units" if self.own else "lkgp, with the paper's kernels"
-        rough = f", until a step gains less than {self.optimizer.improvement:g} an observation" if isinstance(self.optimizer, BFGS) else ""
+        rough = (
+            f", until a step gains less than {self.optimizer.improvement:g} an observation"
+            if isinstance(self.optimizer, BFGS)
+            else ""
+        )
         return whole + (", without use of the grid" if self.solver != "auto" else "") + rough
 
     def __call__(self, problem: Problem, seed: int) -> Prediction:
@@ -79,7 +83,9 @@ class Recipe:
         return f"{self.steps} steps of Adam"
 
     def __call__(self, problem: Problem, seed: int) -> Prediction:
-        recipe = (PaperRecipe if self.latent else PlainRecipe)(problem.coords, problem.seen, problem.make_kernels(), seed)
+        recipe = (PaperRecipe if self.latent else PlainRecipe)(
+            problem.coords, problem.seen, problem.make_kernels(), seed
+        )
         losses = [recipe.step()[0] for _ in range(self.steps)]
         samples = recipe.sample(SAMPLES)
         std = (samples.var(dim=0) + recipe.model.likelihood.noise.item()).sqrt()
@@ -119,8 +125,15 @@ class Neighbours:
 
     def __call__(self, problem: Problem, seed: int) -> Prediction:
         coords, observed, y = rows(problem)
-        settings: dict[str, Any] = {"neighbours": self.neighbours, "inducing": self.inducing, "batch": self.batch, "seed": seed}
-        return from_rows(problem, VNNGP(coords, observed, y, problem.make_kernels(), **settings), self.epochs, self.rate)
+        settings: dict[str, Any] = {
+            "neighbours": self.neighbours,
+            "inducing": self.inducing,
+            "batch": self.batch,
+            "seed": seed,
+        }
+        return from_rows(
+            problem, VNNGP(coords, observed, y, problem.make_kernels(), **settings), self.epochs, self.rate
+        )
 
 
 @dataclass(frozen=True)
@@ -161,7 +174,9 @@ class ImaginaryObservations:
         losses = gp.fit(self.steps, self.rate)
         mean, variance = gp.predict(SAMPLES, torch.Generator().manual_seed(seed))
         std = (variance + model.noise_variance().detach()).sqrt()
-        return Prediction(on_grid(problem, mean), on_grid(problem, std), {"losses": losses, "iterations": gp.iterations})
+        return Prediction(
+            on_grid(problem, mean), on_grid(problem, std), {"losses": losses, "iterations": gp.iterations}
+        )
 
 
 def observations(problem: Problem) -> tuple[Observations, list[Tensor]]:
@@ -191,7 +206,12 @@ def on_grid(problem: Problem, cells: Tensor) -> np.ndarray:
 
 PAPER_STEPS = {"sarcos": 50, "lcbench": 100, "climate": 100}
 
-LKGP_OWN, LKGP_PAPER, RECIPE, ITERATIVE = "LKGP", "LKGP, the paper's kernels", "LKGP, the paper's recipe", "iterative GP without the grid"
+LKGP_OWN, LKGP_PAPER, RECIPE, ITERATIVE = (
+    "LKGP",
+    "LKGP, the paper's kernels",
+    "LKGP, the paper's recipe",
+    "iterative GP without the grid",
+)
 NAMES = (LKGP_OWN, LKGP_PAPER, RECIPE, ITERATIVE, "SVGP", "VNNGP", "CaGP", "imaginary observations")
 
 
@@ -223,7 +243,9 @@ def small_methods(experiment: str) -> dict[str, Method]:
         LKGP_PAPER: Latent(own=False),
         RECIPE: Recipe(20),
         ITERATIVE: Latent(
-            own=False, solver=Spectral(space="dense"), optimizer=to_the_end if experiment == "sarcos" else BFGS(improvement=1e-3)
+            own=False,
+            solver=Spectral(space="dense"),
+            optimizer=to_the_end if experiment == "sarcos" else BFGS(improvement=1e-3),
         ),
         # Fewer steps, and so longer ones: what is learned starts far from where it ends.
         "SVGP": InducingPoints(500, 30, 0.05),

@@ -37,19 +37,26 @@ def by_case(results: dict[str, Any], kind: str) -> dict[str, list[Run]]:
 def table(runs: list[Run]) -> list[str]:
     """One case as a Markdown table."""
     ours = next((run for run in runs if run["contestant"] == "lkgp"), None)
-    lines = ["| who | seconds | peak memory | test NLL | test RMSE | times slower than lkgp |", "|---|---|---|---|---|---|"]
+    lines = [
+        "| who | seconds | peak memory | test NLL | test RMSE | times slower than lkgp |",
+        "|---|---|---|---|---|---|",
+    ]
     for run in runs:
         if "failed" in run:
             lines.append(f"| {run['contestant']} | {run['failed']} | | | | |")
             continue
         quality = [f"{run[name]:.3f}" if name in run else "not run to its end" for name in ("nll", "rmse")]
-        ratio = f"{run['total'] / ours['total']:.1f}" if ours is not None and run is not ours and "total" in ours else ""
+        ratio = (
+            f"{run['total'] / ours['total']:.1f}" if ours is not None and run is not ours and "total" in ours else ""
+        )
         stages = " + ".join(f"{name} {seconds:.1f}" for name, seconds in run["seconds"].items())
         how = f"; {run['how']}" if "how" in run else ""
         times = run.get("totals", [])
         how += f"; the median of {len(times)} runs, {min(times):.1f} to {max(times):.1f}" if len(times) > 1 else ""
         memory = f"{run['peak memory'] / 1e9:.2f} GB"
-        lines.append(f"| {run['contestant']} | {run['total']:.1f} ({stages}{how}) | {memory} | {' | '.join(quality)} | {ratio} |")
+        lines.append(
+            f"| {run['contestant']} | {run['total']:.1f} ({stages}{how}) | {memory} | {' | '.join(quality)} | {ratio} |"
+        )
     return lines
 
 
@@ -82,7 +89,14 @@ def write(results: dict[str, Any], path: Path) -> None:
     makers = (_ratio_chart, _robot_chart, _growth_chart, pruning_page.chart)
     charts = [chart for make in makers if (chart := make(results, path.parent)) is not None]
     lines += ["## Charts", "", *(f"![{words}]({name})" for name, words in charts), ""] if charts else []
-    lines += ["## Again", "", "```", "LKGP_DATA=folder lkgp bench --output benchmarks.json --page docs/performance.md", "```", ""]
+    lines += [
+        "## Again",
+        "",
+        "```",
+        "LKGP_DATA=folder lkgp bench --output benchmarks.json --page docs/performance.md",
+        "```",
+        "",
+    ]
     path.write_text("\n".join(lines))
 
 
@@ -101,7 +115,9 @@ def _remarks(kind: str, run: Run) -> list[str]:
             f"process). The paper's LKGP took {minutes:.1f} minutes on Nordic temperatures of that size, on an A100: as long as "
             f"{60 * minutes / run['product']:.0f} such products here."
         )
-        pairs = ", ".join(f"{name} {run['recovered'][name]:.4g} (true {value:.4g})" for name, value in run["truth"].items())
+        pairs = ", ".join(
+            f"{name} {run['recovered'][name]:.4g} (true {value:.4g})" for name, value in run["truth"].items()
+        )
         lines.append(f"Hyperparameters: {pairs}.")
     return [" ".join(lines), ""]
 
@@ -126,7 +142,11 @@ def _robot(results: dict[str, Any]) -> list[str]:
     if not seconds:
         return []
     ratios = sorted({ratio for found in seconds.values() for ratio in found})
-    lines = ["## With and without the grid", "", f"| seconds on SARCOS | {' | '.join(f'{ratio} % missing' for ratio in ratios)} |"]
+    lines = [
+        "## With and without the grid",
+        "",
+        f"| seconds on SARCOS | {' | '.join(f'{ratio} % missing' for ratio in ratios)} |",
+    ]
     lines.append("|---" * (1 + len(ratios)) + "|")
     for name, found in seconds.items():
         lines.append(f"| {name} | {' | '.join(f'{found[ratio]:.0f}' if ratio in found else '' for ratio in ratios)} |")
@@ -150,7 +170,13 @@ def _robot_chart(results: dict[str, Any], folder: Path) -> tuple[str, str] | Non
     figure, axes = plt.subplots(figsize=(7, 4.6), layout="constrained")
     for name, found in seconds.items():
         axes.semilogy(list(found), list(found.values()), "o-", label=name)
-    axes.axvline(100 * break_even((4449, 7)), color="black", linestyle="--", linewidth=0.8, label="break-even of a product, predicted")
+    axes.axvline(
+        100 * break_even((4449, 7)),
+        color="black",
+        linestyle="--",
+        linewidth=0.8,
+        label="break-even of a product, predicted",
+    )
     axes.set(xlabel="missing, %", ylabel="seconds")
     figure.legend(fontsize="small", loc="outside lower center", ncols=2)
     figure.savefig(folder / "performance-robot.png", dpi=110)
@@ -162,9 +188,16 @@ def _products(results: dict[str, Any]) -> list[str]:
     run = next((run for run in results["runs"] if run["case"] == "products"), None)
     if run is None:
         return []
-    lines = ["## A latent Kronecker product beside plain matrix products", "", "| factors | latent | plain | ratio |", "|---|---|---|---|"]
+    lines = [
+        "## A latent Kronecker product beside plain matrix products",
+        "",
+        "| factors | latent | plain | ratio |",
+        "|---|---|---|---|",
+    ]
     for row in run["rows"]:
-        lines.append(f"| {row['name']} | {row['latent'] / 1e9:.0f} GFLOP/s | {row['plain'] / 1e9:.0f} GFLOP/s | {row['ratio']:.2f} |")
+        lines.append(
+            f"| {row['name']} | {row['latent'] / 1e9:.0f} GFLOP/s | {row['plain'] / 1e9:.0f} GFLOP/s | {row['ratio']:.2f} |"
+        )
     return [*lines, ""]
 
 
@@ -174,7 +207,10 @@ def _growth(results: dict[str, Any]) -> list[str]:
         return []
     lines = ["## Growth on balanced grids", "", "| cells | what | seconds | peak memory |", "|---|---|---|---|"]
     for kind, rows in run["rows"].items():
-        lines += [f"| {row['cells']:.0e} | {kind} | {row['seconds']:.3g} | {row['peak memory'] / 1e9:.2f} GB |" for row in rows]
+        lines += [
+            f"| {row['cells']:.0e} | {kind} | {row['seconds']:.3g} | {row['peak memory'] / 1e9:.2f} GB |"
+            for row in rows
+        ]
     found = ", ".join(f"{kind} {last_exponent(rows):.2f}" for kind, rows in run["rows"].items())
     said = f"From the last size but one to the last, time grows with the cells to the power of: {found}; predicted for a product: "
     return [*lines, "", f"{said}{run['predicted']}. Small fits are mostly overhead.", ""]
@@ -196,7 +232,9 @@ def _ratio_chart(results: dict[str, Any], folder: Path) -> tuple[str, str] | Non
             ours = next((run for run in runs if run["contestant"] == "lkgp" and "failed" not in run), None)
             if ours is not None:
                 bars += [
-                    (f"{case}: {run['contestant']}", run["total"] / ours["total"]) for run in runs if run is not ours and "total" in run
+                    (f"{case}: {run['contestant']}", run["total"] / ours["total"])
+                    for run in runs
+                    if run is not ours and "total" in run
                 ]
     if not bars:
         return None
@@ -227,7 +265,10 @@ def _growth_chart(results: dict[str, Any], folder: Path) -> tuple[str, str] | No
     last = run["rows"]["product"][-1]
     ends = [run["rows"]["product"][1]["cells"], last["cells"]]
     left.loglog(
-        ends, [last["seconds"] * (end / last["cells"]) ** run["predicted"] for end in ends], "k--", label="cells to the power of 1.5"
+        ends,
+        [last["seconds"] * (end / last["cells"]) ** run["predicted"] for end in ends],
+        "k--",
+        label="cells to the power of 1.5",
     )
     left.set(xlabel="cells", ylabel="seconds")
     right.set(xlabel="cells", ylabel="peak memory of the process, GB")

@@ -33,7 +33,9 @@ def paper_settings(max_iterations: int = MAX_ITERATIONS) -> Iterator[None]:
     with ExitStack() as stack, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of conjugate gradients that end at their limit
         for context in (
-            settings.fast_computations(covar_root_decomposition=True, log_prob=True, solves=True),  # BoTorch would change them
+            settings.fast_computations(
+                covar_root_decomposition=True, log_prob=True, solves=True
+            ),  # BoTorch would change them
             settings.max_cholesky_size(1),
             settings.cg_tolerance(TOLERANCE),
             settings.max_preconditioner_size(100),
@@ -48,14 +50,18 @@ def paper_settings(max_iterations: int = MAX_ITERATIONS) -> Iterator[None]:
 class LatentKroneckerExactGP(gpytorch.models.ExactGP):
     """An exact GP whose covariance is a masked Kronecker product of two kernels."""
 
-    def __init__(self, coords: list[Tensor], kernels: list[Kernel], y: Tensor, observed: Tensor, likelihood: Any) -> None:
+    def __init__(
+        self, coords: list[Tensor], kernels: list[Kernel], y: Tensor, observed: Tensor, likelihood: Any
+    ) -> None:
         super().__init__(coords[0], y, likelihood)
         self.mean_module = gpytorch.means.ConstantMean()
         self.kernels = torch.nn.ModuleList(kernels)
         self.coords, self.observed = coords, observed
 
     def forward(self, first: Tensor) -> Any:
-        factors = [kernel(x).evaluate_kernel() for kernel, x in zip(self.kernels, [first, *self.coords[1:]], strict=True)]
+        factors = [
+            kernel(x).evaluate_kernel() for kernel, x in zip(self.kernels, [first, *self.coords[1:]], strict=True)
+        ]
         mean = self.mean_module(first.new_zeros(int(self.observed.sum()), 1))
         return gpytorch.distributions.MultivariateNormal(mean, self.covariance(factors))
 
@@ -140,7 +146,9 @@ class PaperRecipe:
                 q = covariance._matmul(p)
                 r = r - or_zero(inner, (p * q).sum(dim=0)) * q
                 if not bool(torch.isfinite(r).all()):
-                    raise ArithmeticError(f"conjugate gradients broke down after {k} iterations, so they cannot be counted")
+                    raise ArithmeticError(
+                        f"conjugate gradients broke down after {k} iterations, so they cannot be counted"
+                    )
                 if k >= LEAST_ITERATIONS and float(shares @ r.norm(dim=0)) < TOLERANCE:
                     return k + 1
                 z = solve(r)

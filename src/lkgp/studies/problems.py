@@ -158,7 +158,14 @@ def robot_kernels() -> list[Kernel]:
 
 
 # In the units of the standardised coordinates: weather of a few days, in a yearly cycle that changes over the years.
-SIMULATED = {"noise": 0.05, "scale": 1.0, "length of space": 0.3, "length of time": 1.7, "period": 1.264, "length in the period": 0.05}
+SIMULATED = {
+    "noise": 0.05,
+    "scale": 1.0,
+    "length of space": 0.3,
+    "length of time": 1.7,
+    "period": 1.264,
+    "length in the period": 0.05,
+}
 
 
 def simulated_climate(missing: float = 0.3, places: int = 5000, days: int = 1000, split: int = 0) -> Problem:

@@ -20,7 +20,10 @@ def compare(shape: tuple[int, ...], columns: int, dtype: torch.dtype, repeats: i
     generator = torch.Generator().manual_seed(1)
     rhs = torch.randn(operator.grid.num_observed, columns, dtype=dtype, generator=generator)
     # The first factor times a matrix of all cells is what one factor of the latent product does.
-    matrices = [(torch.randn(size, size, dtype=dtype), torch.randn(size, columns * prod(shape) // size, dtype=dtype)) for size in shape]
+    matrices = [
+        (torch.randn(size, size, dtype=dtype), torch.randn(size, columns * prod(shape) // size, dtype=dtype))
+        for size in shape
+    ]
 
     def plain() -> None:
         for left, right in matrices:

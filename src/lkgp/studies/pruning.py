@@ -136,7 +136,18 @@ def replay(dataset: str, order: int, family: str, setting: str, runs: int = RUNS
     last = Y[:, -1]
     regret = float((ends.min() - last.min()) / (np.median(last) - last.min()))
     kept = bool(np.isfinite(ends[np.argmin(last)]))
-    return Replay(dataset, order, family, setting, runs, spent / Y.size, kept, regret, float(np.median(waits)), float(np.max(waits)))
+    return Replay(
+        dataset,
+        order,
+        family,
+        setting,
+        runs,
+        spent / Y.size,
+        kept,
+        regret,
+        float(np.median(waits)),
+        float(np.max(waits)),
+    )
 
 
 Tell = Callable[[str], None]

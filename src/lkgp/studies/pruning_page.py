@@ -9,7 +9,9 @@ Replays = list[dict[str, Any]]
 
 def replays_of(results: dict[str, Any], chosen_on: bool) -> Replays:
     """Those of the sets that lkgp's defaults were chosen on, or of the others."""
-    measured = (run for run in results["runs"] if run["case"].startswith("pruning-") and run.get("chosen_on") == chosen_on)
+    measured = (
+        run for run in results["runs"] if run["case"].startswith("pruning-") and run.get("chosen_on") == chosen_on
+    )
     return [replay for run in measured for replay in run["replays"]]
 
 
@@ -53,7 +55,11 @@ def section(results: dict[str, Any]) -> list[str]:
         return lines
     waits = f"{1e3 * many['median_seconds']:.1f} ms, {many['worst_seconds']:.2f} s at the worst"
     kept = "was kept" if many["best_kept"] else "was lost"
-    return [*lines, f"With {many['runs']} runs of {many['dataset']}, a verdict of lkgp takes {waits}; the best {kept}.", ""]
+    return [
+        *lines,
+        f"With {many['runs']} runs of {many['dataset']}, a verdict of lkgp takes {waits}; the best {kept}.",
+        "",
+    ]
 
 
 def table(replays: Replays) -> list[str]:
@@ -90,4 +96,7 @@ def chart(results: dict[str, Any], folder: Path) -> tuple[str, str] | None:
     right.legend()
     figure.savefig(folder / "performance-pruning.png", dpi=110)
     plt.close(figure)
-    return "performance-pruning.png", "Regret and kept runs against epochs spent, by pruner, with fresh runs of each set"
+    return (
+        "performance-pruning.png",
+        "Regret and kept runs against epochs spent, by pruner, with fresh runs of each set",
+    )

@@ -17,7 +17,16 @@ from lkgp.studies.tables import paper_name
 
 # The approximations of the paper's tables, which are ranked with one form of LKGP at a time.
 APPROXIMATIONS = ("SVGP", "VNNGP", "CaGP")
-LCBENCH_METRICS = ("test_nll", "test_rmse", "train_nll", "train_rmse", "test_crps", "test_in_95", "seconds", "peak_memory")
+LCBENCH_METRICS = (
+    "test_nll",
+    "test_rmse",
+    "train_nll",
+    "train_rmse",
+    "test_crps",
+    "test_in_95",
+    "seconds",
+    "peak_memory",
+)
 RATIO_METRICS = ("test_nll", "test_rmse", "test_in_95", "seconds", "peak_memory")
 
 
@@ -48,7 +57,9 @@ def measured_on(records: Sequence[Record]) -> str:
 def write(results: Path, page: Path) -> None:
     """Write the page, and its figures beside it."""
     if not any(results.glob("*.jsonl")):
-        raise InputError(f"there are no results in {results}; run an experiment first, such as: lkgp experiment lcbench.")
+        raise InputError(
+            f"there are no results in {results}; run an experiment first, such as: lkgp experiment lcbench."
+        )
     lines = [
         "# The paper's experiments",
         "",
@@ -76,7 +87,10 @@ def write(results: Path, page: Path) -> None:
 
 def _settings() -> list[str]:
     """What the small preset saves."""
-    presets = [[methods(experiment) for experiment in ("lcbench", "sarcos", "climate")] for methods in (small_methods, paper_methods)]
+    presets = [
+        [methods(experiment) for experiment in ("lcbench", "sarcos", "climate")]
+        for methods in (small_methods, paper_methods)
+    ]
     lines = ["| | small preset | paper preset |", "|---|---|---|"]
     for name in NAMES:
         cells = []
@@ -95,7 +109,9 @@ def _synthetic(results: Path, page: Path) -> list[str]:
         return []
     picture = page.with_name("experiment-synthetic.png")
     figures.synthetic(records, picture)
-    largest = {way: max((r["side"] ** 2 for r in records if r["structured"] == way), default=0) for way in (True, False)}
+    largest = {
+        way: max((r["side"] ** 2 for r in records if r["structured"] == way), default=0) for way in (True, False)
+    }
     return [
         "## Resources on synthetic data (figure 2)",
         "",
@@ -109,7 +125,9 @@ def _synthetic(results: Path, page: Path) -> list[str]:
     ]
 
 
-def _by_ratio(records: list[Record], columns: Sequence[str], metrics: Sequence[str], methods: Sequence[str] = NAMES) -> list[str]:
+def _by_ratio(
+    records: list[Record], columns: Sequence[str], metrics: Sequence[str], methods: Sequence[str] = NAMES
+) -> list[str]:
     lines = []
     for metric in metrics:
         lines += tables.comparison(records, metric, methods, columns, lambda r: f"{r['missing']:.0%}")
@@ -196,11 +214,19 @@ def _break_even(results: Path, page: Path) -> list[str]:
         predicted = break_even_points(states)
         picture = page.with_name(f"experiment-break-even-{states}.png")
         figures.break_even(chosen, predicted, picture)
-        for unit, formula, place in (("seconds", "1 - sqrt(1/p + 1/q)", predicted[0]), ("bytes", "1 - sqrt(1/p^2 + 1/q^2)", predicted[1])):
+        for unit, formula, place in (
+            ("seconds", "1 - sqrt(1/p + 1/q)", predicted[0]),
+            ("bytes", "1 - sqrt(1/p^2 + 1/q^2)", predicted[1]),
+        ):
             found = crossing(chosen, unit)
             measured = f"{found:.3f}" if found is not None else "no crossing"
-            lines.append(f"| {states} x 7 | {'time' if unit == 'seconds' else 'memory'}, {formula} | {place:.3f} | {measured} |")
-        pictures += [f"![time and memory of a product over the share of missing values, {states} states]({picture.name})", ""]
+            lines.append(
+                f"| {states} x 7 | {'time' if unit == 'seconds' else 'memory'}, {formula} | {place:.3f} | {measured} |"
+            )
+        pictures += [
+            f"![time and memory of a product over the share of missing values, {states} states]({picture.name})",
+            "",
+        ]
     return [*lines, "", *pictures]
 
 
@@ -222,7 +248,12 @@ def _lcbench(results: Path, page: Path) -> list[str]:
         for metric in LCBENCH_METRICS:
             lines += [*tables.comparison(small, metric, NAMES, sets, lambda r: r["dataset"]), ""]
         for own in (LKGP_OWN, LKGP_PAPER):
-            lines += [f"Average ranks among the four methods of the paper's tables, with {own}:", "", *_four(small, sets, own), ""]
+            lines += [
+                f"Average ranks among the four methods of the paper's tables, with {own}:",
+                "",
+                *_four(small, sets, own),
+                "",
+            ]
         lines += _paper_ranks()
         lines += _curves_figure(small, page)
     whole = [r for r in records if r["preset"] == "paper"]
@@ -245,7 +276,9 @@ def _four(records: list[Record], sets: Sequence[str], own: str) -> list[str]:
     lines = ["| | " + " | ".join(methods) + " |", "|" + "---|" * (len(methods) + 1)]
     for metric in tables.RANKED:
         found = tables.gather(records, metric, lambda r: r["dataset"])
-        scores = {m: {c: tables.mean_and_error(v)[0] for c, v in found.get(m, {}).items() if c in sets} for m in methods}
+        scores = {
+            m: {c: tables.mean_and_error(v)[0] for c, v in found.get(m, {}).items() if c in sets} for m in methods
+        }
         ranks = tables.average_ranks(scores)
         cells = [f"{ranks[m][0]:.2f} ± {ranks[m][1]:.2f}" if m in ranks else "" for m in methods]
         lines.append(f"| {tables.METRICS[metric][0]} | " + " | ".join(cells) + " |")
@@ -282,7 +315,9 @@ def _curves_figure(records: list[Record], page: Path) -> list[str]:
     first = next((r for r in records if "shown" in r and r["seed"] == 0), None)
     if first is None:
         return []
-    shown = {r["method"]: r["shown"] for r in records if "shown" in r and (r["dataset"], r["seed"]) == (first["dataset"], 0)}
+    shown = {
+        r["method"]: r["shown"] for r in records if "shown" in r and (r["dataset"], r["seed"]) == (first["dataset"], 0)
+    }
     picture = page.with_name("experiment-curves.png")
     try:
         truth = problems.learning_curves(first["dataset"], first["size"] or 2000, 0).values[first["shown"]["rows"]]

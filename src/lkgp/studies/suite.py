@@ -60,7 +60,10 @@ MEASURES: dict[str, dict[str, Measure]] = {
     "growth": {"growth": growth.measure},
     "pruning": {
         **{f"pruning-{name}": partial(pruning.measure, dataset=name) for name in (*pruning.SETS, *pruning.OTHER_SETS)},
-        **{f"pruning-fresh-{name}": partial(pruning.measure_fresh, dataset=name) for name in (*pruning.SETS, *pruning.OTHER_SETS)},
+        **{
+            f"pruning-fresh-{name}": partial(pruning.measure_fresh, dataset=name)
+            for name in (*pruning.SETS, *pruning.OTHER_SETS)
+        },
         "pruning-many": pruning.measure_many,
     },
 }
@@ -81,7 +84,9 @@ def make_case(name: str) -> problems.Problem:
     return makers[kind](float(number))
 
 
-def run_alone(case: str, name: str, optimum: dict[str, list[float]] | None = None, timeout: float = LONGEST_SECONDS) -> Result:
+def run_alone(
+    case: str, name: str, optimum: dict[str, list[float]] | None = None, timeout: float = LONGEST_SECONDS
+) -> Result:
     """One contestant in a process of its own; its peak memory is that of the process."""
     given = json.dumps(optimum) if optimum is not None and name in (PAPER, PLAIN, COUNTED, PLAIN_COUNTED) else ""
     return run_module("lkgp.studies.suite", [case, name], given, timeout)
@@ -92,13 +97,17 @@ def bouts_of(name: str) -> list[Bout]:
     found = BOUTS.get(name) or [bout for bouts in BOUTS.values() for bout in bouts if bout.case == name][:1]
     if not found:
         cases_of_all = dict.fromkeys(bout.case for bouts in BOUTS.values() for bout in bouts)
-        raise InputError(f"there is no benchmark {name!r}; there are {', '.join(GROUPS)}, and the cases {', '.join(cases_of_all)}.")
+        raise InputError(
+            f"there is no benchmark {name!r}; there are {', '.join(GROUPS)}, and the cases {', '.join(cases_of_all)}."
+        )
     return found
 
 
 def measures_of(name: str) -> dict[str, Measure]:
     """What is measured of lkgp alone: the cases of a group, or one of them; none for bouts."""
-    return MEASURES.get(name) or {case: measure for cases in MEASURES.values() for case, measure in cases.items() if case == name}
+    return MEASURES.get(name) or {
+        case: measure for cases in MEASURES.values() for case, measure in cases.items() if case == name
+    }
 
 
 def run(
@@ -128,7 +137,9 @@ def run(
 
     def optimum_of(case: str) -> dict[str, list[float]] | None:
         """Where the search of lkgp has ended: the place to which the paths of long fits lead."""
-        return next((r.get("raw parameters") for r in kept["runs"] if (r["case"], r["contestant"]) == (case, "lkgp")), None)
+        return next(
+            (r.get("raw parameters") for r in kept["runs"] if (r["case"], r["contestant"]) == (case, "lkgp")), None
+        )
 
     for what, bouts in chosen.items():
         for case, measure in measures_of(what).items():
@@ -160,7 +171,11 @@ def median(results: list[Result]) -> Result:
 def in_words(result: Result) -> str:
     if "failed" in result:
         return f"failed: {result['failed']}"
-    quality = f", test NLL {result['nll']:.3f}, RMSE {result['rmse']:.4f}" if "nll" in result else f" ({result.get('how', '')})"
+    quality = (
+        f", test NLL {result['nll']:.3f}, RMSE {result['rmse']:.4f}"
+        if "nll" in result
+        else f" ({result.get('how', '')})"
+    )
     return f"{result['total']:.1f} s, {result['peak memory'] / 1e9:.2f} GB{quality}"
 
 

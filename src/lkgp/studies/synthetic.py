@@ -44,7 +44,9 @@ def operator_of(shape: tuple[int, ...], dtype: torch.dtype = torch.float32, miss
     """Random factors: what they hold does not matter to the time."""
     generator = torch.Generator().manual_seed(0)
     factors = [torch.randn(size, size, dtype=dtype, generator=generator) for size in shape]
-    grid = PartialGrid(tuple(torch.arange(size, dtype=dtype) for size in shape), torch.rand(shape, generator=generator) >= missing)
+    grid = PartialGrid(
+        tuple(torch.arange(size, dtype=dtype) for size in shape), torch.rand(shape, generator=generator) >= missing
+    )
     return LatentKronecker(*factors, torch.tensor(0.1, dtype=dtype), grid=grid)
 
 
@@ -102,7 +104,9 @@ def measure(path: Path, tell: Callable[[str], None], sides: tuple[int, ...] = SI
             if (side, structured) in known or (not structured and side**4 > LARGEST_MATRIX):
                 continue
             command = [sys.executable, "-m", "lkgp.studies.synthetic", str(side), str(int(structured))]
-            found = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()[-1])
+            found = json.loads(
+                subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()[-1]
+            )
             record: dict[str, Any] = {"experiment": "synthetic", "side": side, "structured": structured, **found}
             record.update(date=time.strftime("%Y-%m-%d"), versions=versions(), hardware=hardware())
             append(path, record)
@@ -111,7 +115,9 @@ def measure(path: Path, tell: Callable[[str], None], sides: tuple[int, ...] = SI
             tell(f"{side} x {side} {way} structure: {seconds}, {found['bytes'] / 1e6:.0f} MB")
 
 
-def measure_break_even(path: Path, tell: Callable[[str], None], states: tuple[int, ...] = (1000, 4449), joints: int = 7) -> None:
+def measure_break_even(
+    path: Path, tell: Callable[[str], None], states: tuple[int, ...] = (1000, 4449), joints: int = 7
+) -> None:
     """Products over a grid of states x joints at every share of missing cells, where they are not in `path` yet."""
     known = {(record["states"], record["missing"]) for record in read(path)}
     for size in states:
@@ -121,7 +127,9 @@ def measure_break_even(path: Path, tell: Callable[[str], None], states: tuple[in
             record = {"states": size, "missing": missing, **break_even_one((size, joints), missing)}
             append(path, record)
             with_structure, without = record["with_seconds"], record["without_seconds"]
-            tell(f"{size} x {joints}, {missing:.0%} missing: product {with_structure:.3g} s with structure, {without:.3g} s without")
+            tell(
+                f"{size} x {joints}, {missing:.0%} missing: product {with_structure:.3g} s with structure, {without:.3g} s without"
+            )
 
 
 if __name__ == "__main__":

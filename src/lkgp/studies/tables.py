@@ -28,7 +28,10 @@ RANKED = ("train_rmse", "test_rmse", "train_nll", "test_nll", "seconds")
 def paper_results() -> dict[tuple[str, str, str], tuple[float, float]]:
     """(dataset, method, metric) -> mean and standard error, as published in the tables of Lin et al. (ICML 2025)."""
     with Path(__file__).with_name("paper_results.csv").open() as file:
-        return {(row["dataset"], row["model"], row["metric"]): (float(row["mean"]), float(row["stderr"])) for row in csv.DictReader(file)}
+        return {
+            (row["dataset"], row["model"], row["metric"]): (float(row["mean"]), float(row["stderr"]))
+            for row in csv.DictReader(file)
+        }
 
 
 def paper_name(dataset: str) -> str | None:
@@ -55,7 +58,9 @@ def average_ranks(scores: dict[str, dict[str, float]]) -> dict[str, tuple[float,
     return {method: (statistics.fmean(found), statistics.pstdev(found)) for method, found in ranks.items() if found}
 
 
-def gather(records: Sequence[Record], metric: str, column: Callable[[Record], str]) -> dict[str, dict[str, list[float]]]:
+def gather(
+    records: Sequence[Record], metric: str, column: Callable[[Record], str]
+) -> dict[str, dict[str, list[float]]]:
     """method -> column -> the metric of every seed; failed runs are left out."""
     found: dict[str, dict[str, list[float]]] = {}
     for record in records:
@@ -66,7 +71,11 @@ def gather(records: Sequence[Record], metric: str, column: Callable[[Record], st
 
 
 def comparison(
-    records: Sequence[Record], metric: str, methods: Sequence[str], columns: Sequence[str], column: Callable[[Record], str]
+    records: Sequence[Record],
+    metric: str,
+    methods: Sequence[str],
+    columns: Sequence[str],
+    column: Callable[[Record], str],
 ) -> list[str]:
     """Methods as rows, data sets as columns, and the average rank; the best of each column is bold."""
     title, digits = METRICS[metric]
@@ -86,7 +95,11 @@ def comparison(
                 cells.append("failed" if (method, c) in failed else "")
                 continue
             mean, error = mean_and_error(found[method][c])
-            text = f"{mean:.{digits}f}" + ("" if math.isnan(error) else f" ± {error:.{digits}f}") + "\\*" * ((method, c) in unfinished)
+            text = (
+                f"{mean:.{digits}f}"
+                + ("" if math.isnan(error) else f" ± {error:.{digits}f}")
+                + "\\*" * ((method, c) in unfinished)
+            )
             best = ranked and mean == min(means[m][c] for m in present if c in means[m])
             cells.append(f"**{text}**" if best else text)
         if ranked:
@@ -97,7 +110,10 @@ def comparison(
 
 def beside_the_paper(records: Sequence[Record], method: str, paper_method: str = "LKGP") -> list[str]:
     """Ours and the paper's test NLL and RMSE for every set, and how often ours is at or below."""
-    found = {metric: gather(records, metric, lambda r: r["dataset"]).get(method, {}) for metric in ("test_nll", "test_rmse", "seconds")}
+    found = {
+        metric: gather(records, metric, lambda r: r["dataset"]).get(method, {})
+        for metric in ("test_nll", "test_rmse", "seconds")
+    }
     published = paper_results()
     lines = [
         "| data | seeds | test NLL | the paper's | test RMSE | the paper's | seconds |",
@@ -121,5 +137,8 @@ def beside_the_paper(records: Sequence[Record], method: str, paper_method: str =
         cells.append(f"{statistics.median(found['seconds'][dataset]):.0f}")
         lines.append("| " + " | ".join(cells) + " |")
     if count:
-        lines += ["", f"At or below the paper's: test NLL on {wins['test_nll']} of {count} sets, test RMSE on {wins['test_rmse']}."]
+        lines += [
+            "",
+            f"At or below the paper's: test NLL on {wins['test_nll']} of {count} sets, test RMSE on {wins['test_rmse']}.",
+        ]
     return lines

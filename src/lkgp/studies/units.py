@@ -63,7 +63,9 @@ class CurveUnits:
         return self.scale.log_slope(self.shift + self.width * values) + math.log(self.width)
 
 
-def scores(units: Units, truth: np.ndarray, mean: np.ndarray, std: np.ndarray, levels: tuple[float, ...]) -> dict[str, float]:
+def scores(
+    units: Units, truth: np.ndarray, mean: np.ndarray, std: np.ndarray, levels: tuple[float, ...]
+) -> dict[str, float]:
     """RMSE of the median, NLL, CRPS and coverage, all in the units of the data.
 
     truth: (cells,) in the units of the data; mean, std: (cells,) of the Gaussian in `units`

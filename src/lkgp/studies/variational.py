@@ -45,11 +45,15 @@ def product_kernel(kernels: list[Kernel], coords: list[Tensor]) -> Kernel:
 class ApproximateModel(gpytorch.models.ApproximateGP):
     """A variational GP over rows with a constant mean."""
 
-    def __init__(self, strategy: str, points: Tensor, kernel: Kernel, learn_points: bool, neighbours: int, batch: int) -> None:
+    def __init__(
+        self, strategy: str, points: Tensor, kernel: Kernel, learn_points: bool, neighbours: int, batch: int
+    ) -> None:
         if strategy == "inducing points":
             chosen: Any = VariationalStrategy(self, points, CholeskyVariationalDistribution(len(points)), learn_points)
         else:
-            chosen = NNVariationalStrategy(self, points, MeanFieldVariationalDistribution(len(points)), neighbours, batch)
+            chosen = NNVariationalStrategy(
+                self, points, MeanFieldVariationalDistribution(len(points)), neighbours, batch
+            )
         super().__init__(chosen)
         self.mean_module = gpytorch.means.ConstantMean()
         self.covar_module = kernel
@@ -90,7 +94,9 @@ class RowGP:
                     optimizer.zero_grad()
                     output = self.model(x)
                     # Nearest neighbours choose their own batches.
-                    loss = -bound(output, self.y[self.model.variational_strategy.current_training_indices] if x is None else y)
+                    loss = -bound(
+                        output, self.y[self.model.variational_strategy.current_training_indices] if x is None else y
+                    )
                     loss.backward()
                     optimizer.step()
                     found.append(-loss.item())
@@ -117,7 +123,15 @@ class SVGP(RowGP):
     """Inducing points, chosen among the observed rows and then moved (Hensman et al., 2013)."""
 
     def __init__(
-        self, coords: list[Tensor], observed: Tensor, y: Tensor, kernels: list[Kernel], *, inducing: int, batch: int = 1000, seed: int = 0
+        self,
+        coords: list[Tensor],
+        observed: Tensor,
+        y: Tensor,
+        kernels: list[Kernel],
+        *,
+        inducing: int,
+        batch: int = 1000,
+        seed: int = 0,
     ) -> None:
         super().__init__(coords, observed, y, batch, seed)
         points = self.x[torch.randperm(len(self.x))[:inducing]]
@@ -150,7 +164,9 @@ class VNNGP(RowGP):
         points = self.x[:inducing]
         kernel = product_kernel(kernels, coords).to(y.dtype)
         with quiet():
-            self.model = ApproximateModel("neighbours", points, kernel, False, min(neighbours, len(points) - 1), batch).to(y.dtype)
+            self.model = ApproximateModel(
+                "neighbours", points, kernel, False, min(neighbours, len(points) - 1), batch
+            ).to(y.dtype)
         # The values at the inducing points begin at the data; from GPyTorch's zeros they are slow to leave "all is noise".
         strategy = self.model.variational_strategy
         strategy._variational_distribution.variational_mean.data.copy_(self.y[: len(points)])

@@ -48,7 +48,8 @@ def describe(model: FieldModel, filled: xr.Dataset, validation: Validation | Non
     shape = [int(np.prod([filled.sizes[dim] for dim in some])) for some in (others, map_dims)]
     places = places_of(layout, on_map)
     cells, std, flag = (
-        thinned[key].transpose(*dims).values.reshape(*shape, -1)[:, places["drawn"]] for key in (name, f"{name}_std", f"{name}_filled")
+        thinned[key].transpose(*dims).values.reshape(*shape, -1)[:, places["drawn"]]
+        for key in (name, f"{name}_std", f"{name}_filled")
     )
     value_range, error_range = spread(cells), [0.0, float(np.nanmax(std)) or 1.0]
     full = np.isfinite(cells[0]).sum(axis=1) - 0.5 * flag[0].sum(axis=1)
@@ -98,14 +99,21 @@ def places_of(layout: Layout, factor: Any) -> dict[str, Any]:
     """Where every place is drawn, what it is called, and which places are drawn: those that are somewhere."""
     field = layout.field
     if factor is None:  # a series is at one place, wherever that is
-        return {"drawn": [0], "list": [{"x": 0.0, "y": 0.0, "label": str(field.name)}], "size": [1.0, 1.0], "axes": None, "dots": False}
+        return {
+            "drawn": [0],
+            "list": [{"x": 0.0, "y": 0.0, "label": str(field.name)}],
+            "size": [1.0, 1.0],
+            "axes": None,
+            "dots": False,
+        }
     sizes = {dim: field.sizes[dim] for dim in factor.dims}
     index = np.indices(list(sizes.values())).reshape(len(sizes), -1)
     columns = flat(factor, field.coords)
     drawn = np.flatnonzero(~np.any([pd.isna(column) for column in columns[:2]], axis=0))
     index, columns = index[:, drawn], [column[drawn] for column in columns]
     labels = [
-        ", ".join(f"{name} {shown(values[i])}" for name, values in zip(factor.coords, columns, strict=True)) for i in range(len(drawn))
+        ", ".join(f"{name} {shown(values[i])}" for name, values in zip(factor.coords, columns, strict=True))
+        for i in range(len(drawn))
     ]
     if len(factor.dims) == 1 and factor.kind == "sphere" and factor.dims[0] in field.coords:
         names = field[factor.dims[0]].values[drawn]
@@ -172,7 +180,10 @@ def positions(filled: xr.Dataset, layout: Layout) -> list[float]:
 def slices_of(filled: xr.Dataset, dims: Sequence[str]) -> list[str]:
     """Names of the combinations along the dimensions that are not on the map."""
     sizes = [filled.sizes[dim] for dim in dims]
-    return [", ".join(f"{dim} {shown(filled[dim].values[i])}" for dim, i in zip(dims, at, strict=True)) for at in np.ndindex(*sizes)]
+    return [
+        ", ".join(f"{dim} {shown(filled[dim].values[i])}" for dim, i in zip(dims, at, strict=True))
+        for at in np.ndindex(*sizes)
+    ]
 
 
 def spread(cells: np.ndarray) -> list[float]:
@@ -182,14 +193,22 @@ def spread(cells: np.ndarray) -> list[float]:
 
 def encoded(cells: np.ndarray, limits: Sequence[float]) -> str:
     """Numbers between limits as 16-bit integers, in base64."""
-    codes = np.round((np.nan_to_num(cells.astype(float), nan=limits[0]) - limits[0]) / (limits[1] - limits[0]) * (MISSING - 1))
+    codes = np.round(
+        (np.nan_to_num(cells.astype(float), nan=limits[0]) - limits[0]) / (limits[1] - limits[0]) * (MISSING - 1)
+    )
     return base64.b64encode(np.where(np.isnan(cells), MISSING, codes).astype("<u2").tobytes()).decode()
 
 
 def table_of(validation: Validation, calibrated: bool) -> dict[str, Any]:
     """The scores, as text, and the calibration; calibrated: whether the error bars of the field were multiplied by its factor."""
     rows = [
-        [way, f"{row['rmse']:.4g}", f"{row['nll']:.3f}", f"{row['crps']:.4g}", *(f"{row[f'in_{level:.0%}']:.1%}" for level in LEVELS)]
+        [
+            way,
+            f"{row['rmse']:.4g}",
+            f"{row['nll']:.3f}",
+            f"{row['crps']:.4g}",
+            *(f"{row[f'in_{level:.0%}']:.1%}" for level in LEVELS),
+        ]
         for way, row in validation.scores.items()
     ]
     so_wide = ", and that is how wide those of the filled field are" if calibrated else ""
@@ -198,5 +217,11 @@ def table_of(validation: Validation, calibrated: bool) -> dict[str, Any]:
         "error bars as wide as their errors turned out to be, which they could not have known. 95 % intervals hold 95 % of the withheld "
         f"values with error bars {validation.factor:.2f} times as wide{so_wide}."
     )
-    columns = ["", f"RMSE{' in ' + validation.units if validation.units else ''}", "NLL", "CRPS", *(f"in {level:.0%}" for level in LEVELS)]
+    columns = [
+        "",
+        f"RMSE{' in ' + validation.units if validation.units else ''}",
+        "NLL",
+        "CRPS",
+        *(f"in {level:.0%}" for level in LEVELS),
+    ]
     return {"words": words, "columns": columns, "rows": rows, "calibration": validation.calibration}

@@ -80,11 +80,17 @@ def choose_variables(dataset: xr.Dataset, variables: Sequence[str] | None) -> li
             raise InputError(f"there is no variable {name!r}; there are {there}.")
     attrs = [variable.attrs for variable in dataset.variables.values()]
     companions = {name for found in attrs for key in COMPANIONS for name in str(found.get(key, "")).split()}
-    fields = [str(n) for n, field in dataset.data_vars.items() if field.dtype.kind == "f" and field.ndim > 0 and n not in companions]
+    fields = [
+        str(n)
+        for n, field in dataset.data_vars.items()
+        if field.dtype.kind == "f" and field.ndim > 0 and n not in companions
+    ]
     fields = [name for name in fields if Meanings.of(dataset[name]).time is not None] or fields
     found = list(variables) if variables else [name for name in fields if has_gaps(dataset[name])]
     if not found:
-        raise InputError(f"no variable has gaps; name one to smooth it and get its error bars. There are {', '.join(fields) or 'none'}.")
+        raise InputError(
+            f"no variable has gaps; name one to smooth it and get its error bars. There are {', '.join(fields) or 'none'}."
+        )
     for name in found:
         taken = [key for key in (f"{name}_std", f"{name}_filled") if key in dataset.variables]
         if taken:

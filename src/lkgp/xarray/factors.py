@@ -140,7 +140,9 @@ def guess_space(field: xr.DataArray, meanings: Meanings, notes: list[str]) -> li
     """The dimensions of latitude and longitude as one factor, or as two where there are too many places."""
     if meanings.latitude is None or meanings.longitude is None:
         return []
-    dims = tuple(str(dim) for dim in field.dims if dim in {*field[meanings.latitude].dims, *field[meanings.longitude].dims})
+    dims = tuple(
+        str(dim) for dim in field.dims if dim in {*field[meanings.latitude].dims, *field[meanings.longitude].dims}
+    )
     if not dims or meanings.time in dims:
         return []
     places = int(np.prod([field.sizes[dim] for dim in dims]))
@@ -180,7 +182,9 @@ def describe(field: xr.DataArray, dims: tuple[str, ...], meanings: Meanings) -> 
     if len(dims) > 1:
         texts = [dim for dim in dims if not is_number(field[dim])]
         if texts:
-            raise InputError(f"the coordinates of {texts[0]!r} are not numbers, so they cannot form one factor with {', '.join(dims)}.")
+            raise InputError(
+                f"the coordinates of {texts[0]!r} are not numbers, so they cannot form one factor with {', '.join(dims)}."
+            )
         return Factor(dims, "plane", dims)
     (dim,) = dims
     if is_time(field[dim]) or (dim == meanings.time and is_number(field[dim])):

@@ -107,11 +107,15 @@ class Layout:
                 continue
             sizes |= {dim: self.field.sizes[dim] for dim in factor.dims}
             if not kept.all():
-                whole = np.full([*values.shape[:axis], len(kept), *values.shape[axis + 1 :]], np.nan, dtype=values.dtype)
+                whole = np.full(
+                    [*values.shape[:axis], len(kept), *values.shape[axis + 1 :]], np.nan, dtype=values.dtype
+                )
                 np.moveaxis(whole, axis, 0)[kept] = np.moveaxis(values, axis, 0)
                 values = whole
         own = {name: coord for name, coord in self.field.coords.items() if not changed & {name, *coord.dims}}
-        array = xr.DataArray(values.reshape([*values.shape[:extra], *sizes.values()]), dims=[*["sample"] * extra, *sizes])
+        array = xr.DataArray(
+            values.reshape([*values.shape[:extra], *sizes.values()]), dims=[*["sample"] * extra, *sizes]
+        )
         order = [dim for dim in self.field.dims if dim in sizes]
         return array.transpose(*["sample"] * extra, *order, ...).assign_coords({**own, **new})
 
@@ -126,7 +130,9 @@ class Layout:
         if isinstance(coords, (xr.Dataset, xr.DataArray)):
             given = {name: given[name] for name in given if name in known}
             if not given:
-                raise InputError(f"the object has none of the coordinates {', '.join(sorted(known))}; name them as the field does.")
+                raise InputError(
+                    f"the object has none of the coordinates {', '.join(sorted(known))}; name them as the field does."
+                )
         elif unknown:
             raise InputError(f"there is no coordinate {unknown[0]!r}; there are {', '.join(sorted(known))}.")
         points: list[np.ndarray | None] = []
@@ -137,14 +143,18 @@ class Layout:
                 points.append(None)
                 continue
             chosen = self.chosen(factor, given)
-            here = {name: self.read(given[name], ruler, name) if name in given else chosen[name] for name in factor.coords}
+            here = {
+                name: self.read(given[name], ruler, name) if name in given else chosen[name] for name in factor.coords
+            }
             sizes = [array.sizes for array in here.values()]
             if any(a[dim] != b[dim] for a in sizes for b in sizes for dim in set(a) & set(b)):
                 raise InputError(
                     f"the coordinates {', '.join(factor.coords)} have different lengths; give all of them for the same points."
                 )
             if {dim for a in sizes for dim in a} & {dim for array in found.values() for dim in array.dims}:
-                raise InputError("two factors share a dimension; ask for all places at all times, and choose among the answers.")
+                raise InputError(
+                    "two factors share a dimension; ask for all places at all times, and choose among the answers."
+                )
             points.append(ruler.measure(here))
             found |= {name: array.reset_coords(drop=True) for name, array in here.items()}
         return points, found
@@ -155,13 +165,17 @@ class Layout:
         try:
             return self.field.sel(labels)
         except KeyError as error:
-            raise InputError(f"{', '.join(labels)} has no {error}; name points of the field, or give {', '.join(factor.coords)}.") from None
+            raise InputError(
+                f"{', '.join(labels)} has no {error}; name points of the field, or give {', '.join(factor.coords)}."
+            ) from None
 
     def read(self, values: Any, ruler: Ruler, name: str) -> xr.DataArray:
         """A coordinate that was asked for; text becomes dates where dates are needed, and a single value a list of one."""
         array = values if isinstance(values, xr.DataArray) else xr.DataArray(values)
         if array.ndim > 1 and not isinstance(values, xr.DataArray):
-            raise InputError(f"the coordinate {name} has {array.ndim} dimensions; give a list, or a DataArray that names them.")
+            raise InputError(
+                f"the coordinate {name} has {array.ndim} dimensions; give a list, or a DataArray that names them."
+            )
         if array.ndim == 0 or not isinstance(values, xr.DataArray):
             array = xr.DataArray(np.atleast_1d(array.values), dims=self.field[name].dims[:1], attrs=array.attrs)
         if ruler.calendar not in ("", NUMBERS) and array.size and isinstance(array.values.flat[0], str):
@@ -189,7 +203,9 @@ def as_coords(coords: Any) -> dict[str, Any]:
     if isinstance(coords, (xr.Dataset, xr.DataArray)):
         return {str(name): array for name, array in coords.coords.items()}
     if not isinstance(coords, Mapping):
-        raise InputError("give the coordinates as a dictionary such as {'time': [...]}, or as an xarray object that has them.")
+        raise InputError(
+            "give the coordinates as a dictionary such as {'time': [...]}, or as an xarray object that has them."
+        )
     return {str(name): values for name, values in coords.items()}
 
 
@@ -206,7 +222,9 @@ def as_dates(texts: np.ndarray, calendar: str, name: str) -> np.ndarray:
 def in_memory(field: xr.DataArray) -> xr.DataArray:
     """A field with its values in memory; that of the caller stays as it is, on disk or in chunks."""
     if not isinstance(field, xr.DataArray):
-        raise InputError(f"this takes a DataArray, not {type(field).__name__}; choose a variable of a Dataset by its name.")
+        raise InputError(
+            f"this takes a DataArray, not {type(field).__name__}; choose a variable of a Dataset by its name."
+        )
     return field.compute()
 
 
@@ -219,7 +237,10 @@ def read_values(field: xr.DataArray) -> xr.DataArray:
     values = numbers.values
     if np.isinf(values).any():
         where = np.argwhere(np.isinf(values))[0]
-        place = ", ".join(f"{dim}={field[dim].values[i] if dim in field.coords else i}" for dim, i in zip(field.dims, where, strict=True))
+        place = ", ".join(
+            f"{dim}={field[dim].values[i] if dim in field.coords else i}"
+            for dim, i in zip(field.dims, where, strict=True)
+        )
         raise InputError(f"{name} is infinite at {place}; make it NaN if it is missing, or mend it.")
     if np.isnan(values).all():
         raise InputError(f"nothing is observed: {name} is NaN everywhere.")

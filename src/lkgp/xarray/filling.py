@@ -15,7 +15,9 @@ def as_mask(where: Any, field: xr.DataArray) -> xr.DataArray:
     if not isinstance(where, xr.DataArray):
         values = np.asarray(where)
         if values.shape != field.shape:
-            raise InputError(f"`where` has the shape {values.shape}, but the field has {field.shape}; give a DataArray if they differ.")
+            raise InputError(
+                f"`where` has the shape {values.shape}, but the field has {field.shape}; give a DataArray if they differ."
+            )
         where = xr.DataArray(values, dims=field.dims)
     if set(where.dims) - set(field.dims):
         raise InputError(
@@ -41,18 +43,29 @@ def other_labels(field: xr.DataArray, layout: Layout) -> dict[Any, Any]:
         labels, known = field.indexes.get(dim), fitted.indexes.get(dim)
         if labels is None or known is None:
             if size != fitted.sizes[dim]:
-                raise InputError(f"{dim} is {size} long, but was {fitted.sizes[dim]} long in the fit, and has no labels that tell which.")
+                raise InputError(
+                    f"{dim} is {size} long, but was {fitted.sizes[dim]} long in the fit, and has no labels that tell which."
+                )
         elif not labels.equals(known):
             # A label that was there more than once tells no more than one that was not.
             new = labels[~labels.isin(known.drop_duplicates(keep=False))]
             if len(new):
-                raise InputError(f"{dim} has {new[0]}, which the model was not fitted to; ask for it with `predict`, or fit again.")
+                raise InputError(
+                    f"{dim} has {new[0]}, which the model was not fitted to; ask for it with `predict`, or fit again."
+                )
             found[dim] = labels
-    for name in (name for factor in layout.factors for name in factor.coords if name in field.coords and name not in field.indexes):
+    for name in (
+        name
+        for factor in layout.factors
+        for name in factor.coords
+        if name in field.coords and name not in field.indexes
+    ):
         here = field[name].variable
         known = fitted[name].sel({dim: labels for dim, labels in found.items() if dim in fitted[name].dims}).variable
         if set(here.dims) != set(known.dims) or not here.equals(known.transpose(*here.dims)):
-            raise InputError(f"{name} is not what it was in the fit; fill the field that was fitted, with its places in the same order.")
+            raise InputError(
+                f"{name} is not what it was in the fit; fill the field that was fitted, with its places in the same order."
+            )
     return found
 
 
@@ -74,7 +87,9 @@ def fill_with(
     name, layout = model.name, model.layout
     missing, labels = field.isnull(), other_labels(field, layout)
     if never_observed and not all(kept.all() for kept in layout.kept):
-        found = model.predict({coord: field[coord] for factor in layout.factors for coord in factor.coords}, observation_noise=not smooth)
+        found = model.predict(
+            {coord: field[coord] for factor in layout.factors for coord in factor.coords}, observation_noise=not smooth
+        )
     else:
         found = model.predict(observation_noise=not smooth).sel(labels)
     filled = missing if never_observed else missing & found[name].notnull()
@@ -95,7 +110,11 @@ def fill_with(
     like = field.drop_attrs(deep=False)
     result = like.copy(data=values).rename(name).assign_attrs({**attrs, "ancillary_variables": ancillary}).to_dataset()
     errors = np.where(shown, factor * std, np.nan).astype(values.dtype)
-    said = {} if factor == 1.0 else {"comment": f"multiplied by {factor:.3g}, so that 95 % intervals hold 95 % of cells that were withheld"}
+    said = (
+        {}
+        if factor == 1.0
+        else {"comment": f"multiplied by {factor:.3g}, so that 95 % intervals hold 95 % of cells that were withheld"}
+    )
     result[pair[0]] = like.copy(data=errors).assign_attrs(error_attrs(attrs, name) | said)
     result[pair[1]] = like.copy(data=filled.values.astype(np.int8)).assign_attrs(flag_attrs(attrs, name))
     result[name].encoding, result[pair[0]].encoding = encoding_of(field, result[name])

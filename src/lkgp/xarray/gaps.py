@@ -34,7 +34,9 @@ class Gaps:
         lengths = run_lengths(missing)
         whole = missing.all(axis=0).sum() * len(missing) / total
         # Of the cells, not of the runs: half of the missing cells are in runs at least this long.
-        return cls(total / missing.size, float(whole), float(np.median(np.repeat(lengths, lengths))), int(lengths.max()))
+        return cls(
+            total / missing.size, float(whole), float(np.median(np.repeat(lengths, lengths))), int(lengths.max())
+        )
 
     def __str__(self) -> str:
         if not self.missing:

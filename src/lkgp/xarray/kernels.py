@@ -33,14 +33,20 @@ def plain(ruler: Ruler, columns: int) -> Kernel:
     kind = ruler.factor.kind
     if kind == "sphere" and columns > 3:
         return MaternKernel(nu=2.5, active_dims=(0, 1, 2)) * MaternKernel(nu=2.5, active_dims=(3,))
-    return MaternKernel(nu=2.5) if kind in ("sphere", "longitude", "category") else MaternKernel(nu=2.5, ard_num_dims=columns)
+    return (
+        MaternKernel(nu=2.5)
+        if kind in ("sphere", "longitude", "category")
+        else MaternKernel(nu=2.5, ard_num_dims=columns)
+    )
 
 
 def over_time(ruler: Ruler, x: np.ndarray) -> tuple[Kernel, list[str]]:
     """Matern-5/2, and a daily and a yearly cycle, that change slowly, where sampling and span allow to see them."""
     unit = ruler.scale[0]
     ordered = np.unique(x)
-    step, span = (float(np.median(np.diff(ordered))), float(ordered[-1] - ordered[0])) if len(ordered) > 1 else (1.0, 0.0)
+    step, span = (
+        (float(np.median(np.diff(ordered))), float(ordered[-1] - ordered[0])) if len(ordered) > 1 else (1.0, 0.0)
+    )
     weather = MaternKernel(nu=2.5)
     weather.lengthscale = FIRST_STEPS * step
     kernel: Kernel = ScaleKernel(weather)

@@ -86,7 +86,9 @@ def gap_lengths(missing: xr.DataArray, dim: str) -> xr.DataArray:
 def longest_gap(longest: Any, times: xr.DataArray | None) -> Any:
     """`max_gap` as a number where times are numbers, else as a Timedelta; times: None where the field has none."""
     if times is None:
-        raise InputError("max_gap is a length of time, and the field has no dimension of time; leave it out, or name time.")
+        raise InputError(
+            "max_gap is a length of time, and the field has no dimension of time; leave it out, or name time."
+        )
     try:
         if times.dtype.kind in "fiu":
             return float(longest)
@@ -118,4 +120,6 @@ def short_gaps(missing: xr.DataArray, dim: str | None, longest: Any) -> xr.DataA
         return missing & (lengths <= limit)
     if lengths.dtype.kind == "m":
         return missing & (lengths <= limit.to_timedelta64())
-    return missing & xr.apply_ufunc(np.vectorize(lambda length: length <= limit.to_pytimedelta(), otypes=[bool]), lengths)
+    return missing & xr.apply_ufunc(
+        np.vectorize(lambda length: length <= limit.to_pytimedelta(), otypes=[bool]), lengths
+    )

@@ -77,7 +77,9 @@ class FieldModel:
             }
         )
 
-    def sample(self, num_samples: int, coords: Any = None, *, seed: int | None = None, observation_noise: bool = False) -> xr.DataArray:
+    def sample(
+        self, num_samples: int, coords: Any = None, *, seed: int | None = None, observation_noise: bool = False
+    ) -> xr.DataArray:
         """Joint draws of the field, with a first dimension `sample`; coords and observation_noise as in `predict`."""
         points, new = self.layout.asked(coords)
         draws = self.gp.sample(num_samples, points, seed=seed, observation_noise=observation_noise)
@@ -124,9 +126,15 @@ class FieldModel:
         """Write the model, its data and all labels to one file, which `load` and `LKGP.load` read."""
         header, tensors = describe(self.gp, self.gp._fitted())
         labels = self.layout.field.to_dataset(name="labels").drop_vars("labels")
-        attrs = {"name": self.name, "dims": list(map(str, self.layout.field.dims)), "attrs": plain(self.layout.field.attrs)}
+        attrs = {
+            "name": self.name,
+            "dims": list(map(str, self.layout.field.dims)),
+            "attrs": plain(self.layout.field.attrs),
+        }
         header["field"] = {**attrs, "rulers": [asdict(ruler) for ruler in self.layout.rulers], "notes": self.notes}
-        tensors["field.labels"] = torch.frombuffer(bytearray(known_encoding(labels, NETCDF).to_netcdf()), dtype=torch.uint8)
+        tensors["field.labels"] = torch.frombuffer(
+            bytearray(known_encoding(labels, NETCDF).to_netcdf()), dtype=torch.uint8
+        )
         tensors |= {f"field.kept.{k}": torch.from_numpy(kept) for k, kept in enumerate(self.layout.kept)}
         files.write(path, header, tensors)
 
@@ -170,7 +178,15 @@ def fit(
     prepared = prepare(field, space, time, factors, kernels)
     # Coordinates are in units of their spread already; the engine need not scale them again, which would bend the sphere.
     noise = learned_noise(FIRST_NOISE, NOISE_FLOOR)
-    gp = LKGP(prepared.kernels, noise=noise, standardize="values", optimizer=SEARCH, seed=seed, progress=progress, max_memory=max_memory)
+    gp = LKGP(
+        prepared.kernels,
+        noise=noise,
+        standardize="values",
+        optimizer=SEARCH,
+        seed=seed,
+        progress=progress,
+        max_memory=max_memory,
+    )
     outlook = look_ahead(gp, prepared.layout, prepared.points, prepared.values, prepared.notes)
     log.info("%s", outlook)
     if tell is not None:
@@ -206,18 +222,27 @@ class Prepared(NamedTuple):
 
 
 def prepare(
-    field: xr.DataArray, space: Dims | None, time: str | None, factors: Sequence[Dims] | None, kernels: Sequence[Kernel] | None
+    field: xr.DataArray,
+    space: Dims | None,
+    time: str | None,
+    factors: Sequence[Dims] | None,
+    kernels: Sequence[Kernel] | None,
 ) -> Prepared:
     field = in_memory(field)
     found, notes = choose_factors(field, space=space, time=time, factors=factors)
     field = read_values(field)
     suspect = fill_value_in(field.values)
     if suspect is not None:
-        warnings.warn(f"{field.name} is {suspect:g} again and again, far from all else; if that means missing, make it NaN.", stacklevel=3)
+        warnings.warn(
+            f"{field.name} is {suspect:g} again and again, far from all else; if that means missing, make it NaN.",
+            stacklevel=3,
+        )
     layout = Layout.of(field, found)
     points, values = layout.points(), layout.to_grid(field)
     if kernels is not None and (isinstance(kernels, Kernel) or len(kernels) != len(found)):
-        raise InputError(f"there are {len(found)} factors ({'; '.join(map(str, found))}); give a list with one kernel for each.")
+        raise InputError(
+            f"there are {len(found)} factors ({'; '.join(map(str, found))}); give a list with one kernel for each."
+        )
     if kernels is None:
         kernels, cycles = default_kernels(list(layout.rulers), points)
         notes += cycles
@@ -227,10 +252,17 @@ def prepare(
 def build_ruler(spec: dict[str, Any]) -> Ruler:
     """The inverse of `asdict`."""
     factor = Factor(tuple(spec["factor"]["dims"]), spec["factor"]["kind"], tuple(spec["factor"]["coords"]))
-    return Ruler(factor, tuple(spec["shift"]), tuple(spec["scale"]), spec["origin"], spec["calendar"], tuple(spec["categories"]))
+    return Ruler(
+        factor, tuple(spec["shift"]), tuple(spec["scale"]), spec["origin"], spec["calendar"], tuple(spec["categories"])
+    )
 
 
 def plain(attrs: dict[Any, Any]) -> dict[str, Any]:
     """Attributes as JSON knows them; what it does not know becomes text."""
-    simple = {name: value.tolist() if isinstance(value, (np.ndarray, np.generic)) else value for name, value in attrs.items()}
-    return {str(name): value if isinstance(value, (bool, int, float, str, list)) else str(value) for name, value in simple.items()}
+    simple = {
+        name: value.tolist() if isinstance(value, (np.ndarray, np.generic)) else value for name, value in attrs.items()
+    }
+    return {
+        str(name): value if isinstance(value, (bool, int, float, str, list)) else str(value)
+        for name, value in simple.items()
+    }

@@ -69,7 +69,9 @@ def in_words(seconds: float) -> str:
     return f"{seconds:.0f} seconds" if seconds < 90 else f"{seconds / 60:.0f} minutes"
 
 
-def look_ahead(gp: LKGP, layout: Layout, points: Sequence[np.ndarray], values: np.ndarray, notes: Sequence[str]) -> Outlook:
+def look_ahead(
+    gp: LKGP, layout: Layout, points: Sequence[np.ndarray], values: np.ndarray, notes: Sequence[str]
+) -> Outlook:
     """What fitting `gp`, which has kernels, to values (n_1, ..., n_d) would take."""
     assert gp.kernels is not None
     data = from_array(points, values)
@@ -80,15 +82,21 @@ def look_ahead(gp: LKGP, layout: Layout, points: Sequence[np.ndarray], values: n
     after = plan(model, data, gp.solver, gp.max_memory)
     part, enough = largest_part(data.grid.num_observed), getattr(gp.optimizer, "enough", None)
     share = part / data.grid.num_observed if enough is not None and part >= enough else 1.0
-    work = (EVALUATIONS * share * fitting.multiplications if fitting else 0.0) + (after.cost.multiplications if after.cost else 0.0)
+    work = (EVALUATIONS * share * fitting.multiplications if fitting else 0.0) + (
+        after.cost.multiplications if after.cost else 0.0
+    )
     memory = max(cost.memory for cost in (fitting, after.cost) if cost) if fitting and after.cost else 0.0
     return Outlook(
         name=str(layout.field.name if layout.field.name is not None else "field"),
         cells=int(values.size),
         observed=int(data.grid.num_observed),
         never=int(layout.field.size - values.size),
-        gaps=str(Gaps.of(series(np.isfinite(values), layout))) if layout.time is not None else f"{np.isnan(values).mean():.1%} missing",
-        where=[where_missing(~np.isfinite(values), layout, axis) for axis in range(values.ndim)] if np.isnan(values).any() else [],
+        gaps=str(Gaps.of(series(np.isfinite(values), layout)))
+        if layout.time is not None
+        else f"{np.isnan(values).mean():.1%} missing",
+        where=[where_missing(~np.isfinite(values), layout, axis) for axis in range(values.ndim)]
+        if np.isnan(values).any()
+        else [],
         factors=[str(factor) for factor in layout.factors],
         method=after.why,
         seconds=work / multiplications_a_second(),
@@ -99,11 +107,16 @@ def look_ahead(gp: LKGP, layout: Layout, points: Sequence[np.ndarray], values: n
 
 def where_missing(missing: np.ndarray, layout: Layout, axis: int) -> str:
     """How much is missing along one factor, and where the most; missing: (n_1, ..., n_d)."""
-    shares = missing.mean(axis=tuple(k for k in range(missing.ndim) if k != axis)) if missing.ndim > 1 else missing.astype(float)
+    shares = (
+        missing.mean(axis=tuple(k for k in range(missing.ndim) if k != axis))
+        if missing.ndim > 1
+        else missing.astype(float)
+    )
     factor, worst = layout.factors[axis], int(np.argmax(shares))
     position = int(np.flatnonzero(layout.kept[axis])[worst])
     at = ", ".join(
-        f"{name} {shown(values[position])}" for name, values in zip(factor.coords, flat(factor, layout.field.coords), strict=True)
+        f"{name} {shown(values[position])}"
+        for name, values in zip(factor.coords, flat(factor, layout.field.coords), strict=True)
     )
     return f"along {factor.name}: {shares.min():.0%} to {shares.max():.0%}, the most at {at}"
 

@@ -71,7 +71,9 @@ class Ruler:
         if self.factor.kind == "sphere":
             return ("km", "km", "km", "m")[: len(self.scale)]
         times = self.factor.coords if self.calendar == NUMBERS else ("days",)
-        return {"time": times, "longitude": ("degrees",) * 2, "category": ("",) * len(self.scale)}.get(self.factor.kind, self.factor.coords)
+        return {"time": times, "longitude": ("degrees",) * 2, "category": ("",) * len(self.scale)}.get(
+            self.factor.kind, self.factor.coords
+        )
 
     def measure(self, coords: Mapping[Any, xr.DataArray], kept: np.ndarray | None = None) -> np.ndarray:
         """The points at these coordinates, or those of them that are kept, (n, d)."""
@@ -101,13 +103,19 @@ class Ruler:
             raise InputError(f"{name} holds {dates.dtype} where dates are needed; decode them, or give dates.")
         if dates.dtype.kind == "M":
             if np.isnat(dates).any():
-                raise InputError(f"{name} is not a date (NaT) at position {int(np.flatnonzero(np.isnat(dates))[0])}; drop it or mend it.")
+                raise InputError(
+                    f"{name} is not a date (NaT) at position {int(np.flatnonzero(np.isnat(dates))[0])}; drop it or mend it."
+                )
             if self.calendar != STANDARD:
-                raise InputError(f"{name} has dates of datetime64, but the model was fitted to dates of the calendar {self.calendar!r}.")
+                raise InputError(
+                    f"{name} has dates of datetime64, but the model was fitted to dates of the calendar {self.calendar!r}."
+                )
             return (dates - np.datetime64(self.origin).astype(dates.dtype)) / np.timedelta64(1, "D")
         calendars = {date.calendar for date in dates}
         if calendars != {self.calendar}:
-            raise InputError(f"{name} has dates of the calendars {', '.join(sorted(calendars))}; the model needs {self.calendar!r}.")
+            raise InputError(
+                f"{name} has dates of the calendars {', '.join(sorted(calendars))}; the model needs {self.calendar!r}."
+            )
         since = cftime.date2num(dates, f"microseconds since {self.origin.replace('T', ' ')}", calendar=self.calendar)
         return np.asarray(since, dtype=float) / MICROSECONDS_A_DAY
 
@@ -157,7 +165,9 @@ def finite(array: np.ndarray, name: str) -> np.ndarray:
     numbers = array.astype(float)
     bad = np.flatnonzero(~np.isfinite(numbers))
     if len(bad):
-        raise InputError(f"the coordinate {name} is {numbers[bad[0]]} at position {bad[0]}; mend it, or drop that point.")
+        raise InputError(
+            f"the coordinate {name} is {numbers[bad[0]]} at position {bad[0]}; mend it, or drop that point."
+        )
     return numbers
 
 

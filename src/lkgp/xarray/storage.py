@@ -25,7 +25,19 @@ ENDINGS = {
 ORIGIN = ("source", "original_shape", "preferred_chunks", "compressor", "compressors", "filters", "serializer")
 UNKNOWN = {
     NETCDF: ("chunks", "shards"),
-    ZARR: ("chunksizes", "contiguous", "zlib", "complevel", "shuffle", "fletcher32", "szip", "zstd", "bzip2", "blosc", "endian"),
+    ZARR: (
+        "chunksizes",
+        "contiguous",
+        "zlib",
+        "complevel",
+        "shuffle",
+        "fletcher32",
+        "szip",
+        "zstd",
+        "bzip2",
+        "blosc",
+        "endian",
+    ),
 }
 
 # What a table writes where it has no value; in a column of names it may be a name.
@@ -67,7 +79,9 @@ def reading(path: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, RuntimeError, zlib.error) as error:
-        raise FileError(f"{path} holds values that cannot be read ({first_line(error)}); the file may be damaged.") from None
+        raise FileError(
+            f"{path} holds values that cannot be read ({first_line(error)}); the file may be damaged."
+        ) from None
 
 
 def read_table(path: Path, names: Sequence[str] = ()) -> pd.DataFrame:
@@ -103,7 +117,9 @@ def known_encoding(dataset: xr.Dataset, kind: str) -> xr.Dataset:
     for name, variable in result.variables.items():
         encoding = {key: value for key, value in variable.encoding.items() if key not in ORIGIN + UNKNOWN[kind]}
         sizes = encoding.get("chunksizes")
-        if sizes is not None and (len(sizes) != variable.ndim or any(size > n for size, n in zip(sizes, variable.shape, strict=True))):
+        if sizes is not None and (
+            len(sizes) != variable.ndim or any(size > n for size, n in zip(sizes, variable.shape, strict=True))
+        ):
             del encoding["chunksizes"]
         if kind == ZARR and variable.dtype.kind not in "fiubMm":
             encoding.pop("dtype", None)  # text is stored in another way
@@ -135,4 +151,6 @@ def check_output(path: Path, overwrite: bool) -> None:
     try:
         os.rmdir(tempfile.mkdtemp(dir=path.parent))
     except OSError as error:
-        raise FileError(f"the folder {path.parent} cannot be written to ({error.strerror}); choose another one.") from None
+        raise FileError(
+            f"the folder {path.parent} cannot be written to ({error.strerror}); choose another one."
+        ) from None

@@ -77,25 +77,39 @@ class Table:
             raise InputError(f"no column looks like time among {', '.join(columns)}; name it with --time.")
         times, date_format, zone = as_times(frame[time], time, date_format)
         frame = frame.assign(**{time: times})
-        places = {word: found for word, names in PLACE_NAMES.items() if (found := named(columns, names)) is not None and found != time}
+        places = {
+            word: found
+            for word, names in PLACE_NAMES.items()
+            if (found := named(columns, names)) is not None and found != time
+        }
         station = station or named(columns, STATION_NAMES)
         if station is None and "latitude" in places and "longitude" in places:
             # Places without names are named by where they are.
             station = "station"
-            frame = frame.assign(station=frame[places["latitude"]].astype(str) + " " + frame[places["longitude"]].astype(str))
+            frame = frame.assign(
+                station=frame[places["latitude"]].astype(str) + " " + frame[places["longitude"]].astype(str)
+            )
         if station is None and frame[time].duplicated().any():
-            raise InputError(f"{time} repeats, so there are several stations; name the column that tells them apart with --station.")
+            raise InputError(
+                f"{time} repeats, so there are several stations; name the column that tells them apart with --station."
+            )
         others = {time, station, *places.values()}
-        numbers = [column for column in columns if column not in others and pd.api.types.is_numeric_dtype(frame[column])]
+        numbers = [
+            column for column in columns if column not in others and pd.api.types.is_numeric_dtype(frame[column])
+        ]
         chosen = list(values) or [column for column in numbers if not column.endswith(("_std", "_filled"))]
         texts = [column for column in (values or columns) if column not in {*others, *numbers}]
         if not chosen or any(column in texts for column in chosen):
-            example = f"; {texts[0]} holds text such as {frame[texts[0]].dropna().iloc[0]!r}" if texts and len(frame) else ""
+            example = (
+                f"; {texts[0]} holds text such as {frame[texts[0]].dropna().iloc[0]!r}" if texts and len(frame) else ""
+            )
             raise InputError(f"no column to fill holds numbers with a decimal point{example}.")
         for column in chosen:
             taken = [key for key in (f"{column}_std", f"{column}_filled") if key in columns]
             if taken:
-                raise InputError(f"there is a column {taken[0]!r} already, perhaps because {column} was filled before; drop it first.")
+                raise InputError(
+                    f"there is a column {taken[0]!r} already, perhaps because {column} was filled before; drop it first."
+                )
         if station is not None:
             frame = frame.assign(**{station: frame[station].astype(str)})
         return cls(frame, time, station, places if station is not None else {}, chosen, date_format, zone)
@@ -108,7 +122,9 @@ class Table:
                 raise InputError(
                     f"{self.time} repeats, so there are several stations; name the column that tells them apart with --station."
                 )
-            cells = xr.DataArray(wide.to_numpy(float), dims=(self.time, "column"), coords={self.time: wide.index, "column": self.values})
+            cells = xr.DataArray(
+                wide.to_numpy(float), dims=(self.time, "column"), coords={self.time: wide.index, "column": self.values}
+            )
             return cells.sortby(self.time).to_dataset(name="value")
         frame = self.frame
         means = frame.groupby([self.station, self.time], sort=True)[self.values].mean()
@@ -138,7 +154,11 @@ class Table:
         frame = self._filled(result, smooth)
         if self.zone is not None:
             frame[self.time] = frame[self.time].dt.tz_localize("UTC").dt.tz_convert(self.zone)
-        return frame if self.date_format is None else frame.assign(**{self.time: frame[self.time].dt.strftime(self.date_format)})
+        return (
+            frame
+            if self.date_format is None
+            else frame.assign(**{self.time: frame[self.time].dt.strftime(self.date_format)})
+        )
 
     def _filled(self, result: xr.Dataset, smooth: bool) -> pd.DataFrame:
         if not self.is_long:
@@ -148,7 +168,10 @@ class Table:
                 at = result.sel(column=column).sel({self.time: times})
                 found = pd.Series(at["value"].to_numpy(), index=frame.index)
                 frame[column] = joined(frame[column].astype(float), found, smooth)
-                frame[f"{column}_std"], frame[f"{column}_filled"] = at["value_std"].to_numpy(), at["value_filled"].to_numpy()
+                frame[f"{column}_std"], frame[f"{column}_filled"] = (
+                    at["value_std"].to_numpy(),
+                    at["value_filled"].to_numpy(),
+                )
             return frame
         keys = [self.station, self.time]
         cells = result.to_dataframe().reset_index()
@@ -185,7 +208,9 @@ def as_times(column: pd.Series, name: str, date_format: str | None) -> tuple[pd.
     Dates are in UTC, without a zone; numbers stay numbers, unless they look like 20190301.
     """
     if column.isna().any():
-        raise InputError(f"the column {name} is empty in row {int(np.flatnonzero(column.isna())[0]) + 1}; every row needs its time.")
+        raise InputError(
+            f"the column {name} is empty in row {int(np.flatnonzero(column.isna())[0]) + 1}; every row needs its time."
+        )
     if date_format is None and pd.api.types.is_integer_dtype(column) and column.between(18000101, 22001231).all():
         date_format = "%Y%m%d"
     if date_format is None and pd.api.types.is_numeric_dtype(column):

@@ -83,11 +83,21 @@ def validate(model: FittedField, *, share: float = 0.1, seed: int = 0) -> Valida
     for way, predict in (WAYS if layout.time is not None else WAYS_WITHOUT_TIME).items():
         guess = predict(left, layout)[hidden]
         # A constant error bar, as wide as the errors turn out to be: more than they could know.
-        scores[way] = scored(truth, guess, np.full_like(guess, max(float(np.sqrt(np.mean((guess - truth) ** 2))), 1e-300)))
+        scores[way] = scored(
+            truth, guess, np.full_like(guess, max(float(np.sqrt(np.mean((guess - truth) ** 2))), 1e-300))
+        )
     y, m, s = tensors(truth, mean[hidden], std[hidden])
     calibration = [(level, metrics.coverage(y, m, s, level)) for level in CURVE]
     factor = float(np.quantile(np.abs(truth - mean[hidden]) / std[hidden], 0.95) / norm.ppf(0.975))
-    return Validation(model.name, str(layout.field.attrs.get("units", "")), scores, calibration, factor, int(hidden.sum()), how + where)
+    return Validation(
+        model.name,
+        str(layout.field.attrs.get("units", "")),
+        scores,
+        calibration,
+        factor,
+        int(hidden.sum()),
+        how + where,
+    )
 
 
 def chosen_window(layout: Layout, shape: tuple[int, ...], generator: np.random.Generator) -> tuple[slice, str]:
@@ -146,7 +156,9 @@ def climatology(values: np.ndarray, layout: Layout) -> np.ndarray:
 def means(rows: np.ndarray, otherwise: Any) -> np.ndarray:
     """The mean of what is known in each row of (m, t), or what it is `otherwise`, (m,)."""
     known = np.isfinite(rows)
-    return np.where(known.any(axis=1), np.where(known, rows, 0.0).sum(axis=1) / np.maximum(known.sum(axis=1), 1), otherwise)
+    return np.where(
+        known.any(axis=1), np.where(known, rows, 0.0).sum(axis=1) / np.maximum(known.sum(axis=1), 1), otherwise
+    )
 
 
 def phases(layout: Layout) -> np.ndarray:
@@ -155,7 +167,9 @@ def phases(layout: Layout) -> np.ndarray:
     if dim is None or layout.rulers[time_axis(layout)].calendar == NUMBERS:
         return np.zeros(len(layout.kept[time_axis(layout)]), dtype=int)
     when: Any = layout.field[dim]
-    days = layout.rulers[time_axis(layout)].measure(layout.field.coords)[:, 0] * layout.rulers[time_axis(layout)].scale[0]
+    days = (
+        layout.rulers[time_axis(layout)].measure(layout.field.coords)[:, 0] * layout.rulers[time_axis(layout)].scale[0]
+    )
     step = float(np.median(np.diff(np.unique(days)))) if len(days) > 1 else np.inf
     if step * SAMPLES_A_CYCLE <= 1.0 + 1e-6:
         return when.dt.hour.values
@@ -200,4 +214,7 @@ def products(points: Sequence[np.ndarray]) -> np.ndarray:
     return np.concatenate([x[i] for x, i in zip(points, index, strict=True)], axis=1)
 
 
-WAYS_WITHOUT_TIME: dict[str, Callable[[np.ndarray, Layout], np.ndarray]] = {"nearest cell": nearest_cell, "mean": overall_mean}
+WAYS_WITHOUT_TIME: dict[str, Callable[[np.ndarray, Layout], np.ndarray]] = {
+    "nearest cell": nearest_cell,
+    "mean": overall_mean,
+}

@@ -18,7 +18,9 @@ def in_words(model: FieldModel) -> list[str]:
     for kernel, ruler in zip(model.gp.model_.kernels, model.layout.rulers, strict=True):
         lines += [f"Along {ruler.factor.name}: {sentence}." for sentence in sentences(kernel, ruler)]
     if report.noise_std is not None:
-        lines.append(f"What single measurements add of their own (noise): {report.noise_std:.3g} {units}".rstrip() + ".")
+        lines.append(
+            f"What single measurements add of their own (noise): {report.noise_std:.3g} {units}".rstrip() + "."
+        )
     if not report.converged:
         lines.append("The fit did not converge; take error bars with care.")
     return lines + [f"Chosen automatically: {note}." for note in model.notes]
@@ -33,7 +35,9 @@ def sentences(kernel: Kernel, ruler: Ruler) -> list[str]:
     if repeats is not None:
         period = length(repeats.period_length.item() * ruler.scale[0], "days")
         keeps = [part for part in parts if part is not repeats]
-        how_long = f", which keeps its shape over {reach(keeps[0], ruler)[0]}" if keeps and reach(keeps[0], ruler) else ""
+        how_long = (
+            f", which keeps its shape over {reach(keeps[0], ruler)[0]}" if keeps and reach(keeps[0], ruler) else ""
+        )
         return [f"a cycle of {period}{how_long}"]
     if parts:
         return [sentence for part in parts for sentence in sentences(part, ruler)]
@@ -47,7 +51,10 @@ def reach(kernel: Kernel, ruler: Ruler) -> list[str]:
     half = HALF[kernel.nu if isinstance(kernel, MaternKernel) else None]
     columns = kernel.active_dims.tolist() if kernel.active_dims is not None else list(range(len(ruler.scale)))
     scales = kernel.lengthscale.detach().flatten().tolist()
-    return [length(half * scale * ruler.scale[column], ruler.units[column]) for scale, column in zip(scales, columns, strict=False)]
+    return [
+        length(half * scale * ruler.scale[column], ruler.units[column])
+        for scale, column in zip(scales, columns, strict=False)
+    ]
 
 
 def length(number: float, unit: str) -> str:
