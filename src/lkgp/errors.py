@@ -19,6 +19,10 @@ class ConvergenceError(RuntimeError):
     """With `strict=True`: a solve or a fit stopped before it had converged."""
 
 
+class TooLargeError(RuntimeError):
+    """Something cannot be computed for the present hyperparameters within its limits; a search steps back from there."""
+
+
 class ConvergenceWarning(UserWarning):
     """A solve or a fit stopped before it had converged; the report says by how much."""
 

@@ -1,0 +1,30 @@
+"""Ways of inference: the contract, one file per way, and the choice among them."""
+
+from lkgp.inference.base import Method, Plan, Purpose, System
+from lkgp.inference.choice import Choice, methods, plan, propose
+from lkgp.inference.costs import Cost, break_even, columns_at_once
+from lkgp.inference.direct import Direct
+from lkgp.inference.likelihood import Likelihood, Probes, log_likelihood
+from lkgp.inference.observation_space import Iterative, ObservationSpace
+from lkgp.inference.spectral import Spectral
+
+__all__ = [
+    "Choice",
+    "Cost",
+    "Direct",
+    "Iterative",
+    "Likelihood",
+    "Method",
+    "ObservationSpace",
+    "Plan",
+    "Probes",
+    "Purpose",
+    "Spectral",
+    "System",
+    "break_even",
+    "columns_at_once",
+    "log_likelihood",
+    "methods",
+    "plan",
+    "propose",
+]

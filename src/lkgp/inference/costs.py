@@ -1,53 +1,41 @@
-"""What each way of inference would cost: multiplications and memory, from shapes, gaps and ranks, before anything large is computed.
+"""What inference would cost: multiplications and memory, from shapes, gaps and ranks, before anything large is computed.
 
 Multiplications are counted in float64; those in float32 take half the time and count half. One likelihood with its gradient is what
-a fit pays again and again; one posterior with its samples is what comes after.
+a fit pays again and again; one posterior with its samples is what comes after. The constants that stand for times are measured by
+`scripts/calibrate_costs.py`.
 """
 
 import math
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from lkgp.data.grid import PartialGrid
-from lkgp.inference.direct import reduced_size
-from lkgp.inference.observation_space import MOST_MODES
-from lkgp.linalg.eigenbasis import PIVOTED_PAYS, RANK_OF_REST, pivoted_root
-from lkgp.linalg.whitening import (
-    ITERATIONS_PER_ROOT,
-    block_multiplications,
-    cheapest_block,
-    cheapest_order,
-    transform_multiplications,
-)
+from lkgp.data.readers import Observations
+from lkgp.inference.spectrum_estimate import FactorSpectrum
+from lkgp.linalg.eigenbasis import largest_tails
+from lkgp.linalg.factors.toeplitz import TOEPLITZ_PAYS, ToeplitzFactor
+from lkgp.model import LatentKroneckerGP
+from lkgp.settings import Settings
 
-# Multiplications of a symmetric eigendecomposition, over n^3, as measured by its time beside that of a matrix product.
-EIGH = 5.0
 # Passes over float64 arrays that the checks of a solve take, each of two transforms.
 CHECKS = 4
-# Iterations with the diagonal alone where cells are missing at random and there are far fewer modes than observations.
-ITERATIONS_AT_RANDOM = 8.0
 # Fibres' shares of observed cells may vary by so many times what chance would make of them.
 BY_CHANCE = 3.0
-# Multiplications in float32 that take as long as reading one number from memory.
-READING = 30.0
-# Arrays of m x m that a factorisation with its gradient holds at once.
-DIRECT_ARRAYS = 6
 # Arrays of the size of the grid, in float64, that a solve holds at once for every right-hand side.
 SOLVE_ARRAYS = 12
-# What may be used of the machine's memory where the caller sets no limit.
-SHARE_OF_MEMORY = 0.7
 # Bytes of them in a posterior, where the caller sets no limit: its right-hand sides are solved for some at a time.
 COLUMN_BYTES = 2e9
+# Right-hand sides that the cost of an evaluation is stated for, beside that of the data.
+FIT_COLUMNS = 8
 
 
 @dataclass(frozen=True)
-class Cost:
+class Cost(Settings):
     """multiplications: of one evaluation; memory: bytes at its peak."""
 
     multiplications: float
@@ -57,45 +45,85 @@ class Cost:
         return f"about {self.multiplications / 1e9:.3g} billion multiplications and {self.memory / 1e9:.2g} GB"
 
 
+class PlanningProblem:
+    """A model and its data, as far as a plan needs to know them; no factor of more than a few thousand points is formed.
+
+    fitting: whether the cost of one likelihood with its gradient is asked for, or that of the posterior
+    """
+
+    def __init__(
+        self, model: LatentKroneckerGP, data: Observations, *, max_memory: float | None = None, fitting: bool = False
+    ) -> None:
+        self.model, self.data, self.max_memory, self.fitting = model, data, max_memory, fitting
+
+    @property
+    def grid(self) -> PartialGrid:
+        return self.data.grid
+
+    @cached_property
+    def least_noise(self) -> float:
+        with torch.no_grad():
+            return float(self.model.noise_diagonal(self.data).min())
+
+    @cached_property
+    def structures(self) -> tuple[str, ...]:
+        return self.model.structures(self.grid)
+
+    @cached_property
+    def _spectra(self) -> list[FactorSpectrum]:
+        term = self.model.terms[0]
+        with torch.no_grad():
+            return [FactorSpectrum(term, k, x) for k, x in enumerate(self.grid.coords)]
+
+    def ranks(self, tolerance: float) -> list["FactorRanks"]:
+        """The spectrum of every factor, less what may be left out for the log-likelihood to change by `tolerance` at most."""
+        traces, row_sums = zip(*((s.trace, s.largest_row_sum) for s in self._spectra), strict=True)
+        most = largest_tails(traces, row_sums, self.least_noise, self.grid.num_observed, tolerance)
+        return [FactorRanks(s.points, *s.kept(*both)) for s, both in zip(self._spectra, most, strict=True)]
+
+    def columns(self, num_samples: int) -> int:
+        """Right-hand sides that a method with so many samples is solved for."""
+        return 1 + (FIT_COLUMNS if self.fitting else num_samples)
+
+    @property
+    def product(self) -> float:
+        """Multiplications of one product with A on the grid, for one column."""
+        sizes = zip(self.grid.shape, self.structures, strict=False)
+        return float(self.grid.num_cells * sum(_per_cell(points, kind) for points, kind in sizes))
+
+    @property
+    def factor_numbers(self) -> float:
+        """Numbers that the factors take, in the form that products use."""
+        sizes = zip(self.grid.shape, self.structures, strict=False)
+        return float(sum(points if kind == ToeplitzFactor.kind else points**2 for points, kind in sizes))
+
+    def column_memory(self, columns: int) -> float:
+        """Bytes of solves for `columns` right-hand sides, some at a time, and of their results."""
+        cells = self.grid.num_cells
+        at_once = columns if self.fitting else columns_at_once(cells, self.max_memory)
+        return 8.0 * SOLVE_ARRAYS * cells * min(columns, at_once) + 8.0 * 2 * self.grid.num_observed * columns
+
+
+def _per_cell(points: int, kind: str) -> float:
+    """Multiplications of a product with one factor, per cell; a Fourier transform costs as much as TOEPLITZ_PAYS of them there."""
+    return points if kind != ToeplitzFactor.kind else TOEPLITZ_PAYS * math.log(points) / math.log(TOEPLITZ_PAYS)
+
+
 @dataclass(frozen=True, eq=False)
 class FactorRanks:
     """The spectrum of one factor, about.
 
     values: descending, (r,): eigenvalues, or for long factors the pivots of a Cholesky factorisation, which follow them
-    low: whether a pivoted factorisation finds the truncated spectrum without an eigendecomposition of all points
+    decomposition: multiplications of finding its eigenpairs
     """
 
     points: int
     values: Tensor
-    low: bool
+    decomposition: float
 
     @property
     def rank(self) -> int:
         return len(self.values)
-
-    @classmethod
-    def of(cls, matrix: Tensor, largest_tail: float, largest_value: float = math.inf) -> "FactorRanks":
-        """Of K_k (n_k, n_k), less what `FactorBasis.of` would leave out."""
-        n = len(matrix)
-        if n >= PIVOTED_PAYS:
-            most = min(largest_tail, RANK_OF_REST * largest_value) / 2
-            values = np.square(pivoted_root(matrix.double(), most / n)[0]).sum(axis=0)
-            low = len(values) <= n // 2
-        else:
-            values = torch.linalg.eigvalsh(matrix.double()).clamp(min=0).cpu().numpy()
-            low = False
-        descending = torch.from_numpy(np.sort(values)[::-1].copy())
-        left = descending.flip(0).cumsum(0).flip(0)
-        keep = ((left > largest_tail) | (descending > largest_value)) & (
-            descending > n * torch.finfo(torch.float64).eps * descending[0]
-        )
-        keep[0] = True
-        return cls(n, descending[keep], low)
-
-    @property
-    def decomposition(self) -> float:
-        """Multiplications of finding its eigenpairs."""
-        return self.points * self.rank**2 * 3 if self.low else EIGH * self.points**3
 
 
 def missing_at_random(grid: PartialGrid) -> bool:
@@ -114,7 +142,7 @@ def missing_at_random(grid: PartialGrid) -> bool:
 
 
 def product_spectrum(ranks: Sequence[FactorRanks], most: int | None = None) -> Tensor:
-    """The eigenvalues of the product of the factors, descending, of each factor `most` at the most."""
+    """The eigenvalues of the product of the factors, descending, of each factor `most` at most."""
     values = torch.ones(1, dtype=torch.float64)
     for factor in ranks:
         values = (values[:, None] * factor.values[:most]).flatten()
@@ -127,92 +155,6 @@ def columns_at_once(cells: int, max_memory: float | None) -> int:
     return max(1, int(budget / (SOLVE_ARRAYS * 8 * cells)))
 
 
-def _column_memory(grid: PartialGrid, columns: int, at_once: int) -> float:
-    """Bytes of solves for `columns` right-hand sides, so many at a time, and of their results."""
-    return 8.0 * SOLVE_ARRAYS * grid.num_cells * min(columns, at_once) + 8.0 * 2 * grid.num_observed * columns
-
-
-def direct_cost(grid: PartialGrid, axis: int, rank: int, posterior: bool) -> tuple[Cost, int]:
-    """Of a factorisation after a reduction along `axis`, and the number of unknowns."""
-    size = reduced_size(grid, axis, rank)
-    # Cholesky: m^3 / 6 multiplications. Its inverse: m^3 / 3; or for the variance, a triangular solve for every fibre and mode.
-    after = size**2 / 2 * rank * grid.num_cells / grid.shape[axis] if posterior else size**3 / 3
-    return Cost(size**3 / 6 + after, DIRECT_ARRAYS * 8.0 * size**2), size
-
-
-def modes_cost(
-    grid: PartialGrid, ranks: Sequence[FactorRanks], noise: float, max_block: int, columns: int, at_once: int
-) -> Cost:
-    """Of solves for `columns` right-hand sides in the truncated eigenbasis."""
-    shapes = [(f.points, f.rank) for f in ranks]
-    transform = transform_multiplications([shapes[k] for k in cheapest_order(shapes)])
-    share = grid.num_observed / grid.num_cells
-    diagonal = 1 + product_spectrum(ranks) * share / noise
-    iterations, block, build = _iterations(diagonal, transform, grid, [f.rank for f in ranks], max_block, columns)
-    work = columns * (iterations * (transform + block**2) / 2 + CHECKS * transform)
-    memory = 8.0 * (3 * sum(f.points**2 for f in ranks) + 3 * block**2) + _column_memory(grid, columns, at_once)
-    return Cost(sum(f.decomposition for f in ranks) + build + work, memory)
-
-
-def cells_cost(
-    grid: PartialGrid,
-    ranks: Sequence[FactorRanks],
-    noise: float,
-    max_block: int,
-    columns: int,
-    at_once: int,
-    dense: bool,
-) -> Cost:
-    """Of solves for `columns` right-hand sides in the space of the observations, with or without use of the grid."""
-    n, cells = grid.num_observed, grid.num_cells
-    # A dense matrix is read from memory for every product, however few the columns.
-    product = max(float(n**2), READING * n**2 / columns) if dense else float(cells * sum(grid.shape))
-    share = n / cells
-    diagonal = 1 + product_spectrum(ranks, MOST_MODES) * share / noise
-    leading = [min(MOST_MODES, f.rank) for f in ranks]
-    block = cheapest_block(diagonal, product, grid.shape, leading, max_block, columns)
-    left = float(diagonal[block]) if block < len(diagonal) else 1.0
-    transform = 2.0 * sum(cells * r for r in leading)
-    build = sum(
-        f.points**3 / 6 + 3 * f.points * r**2 for f, r in zip(ranks, leading, strict=True)
-    ) + block_multiplications(grid.shape, leading, block)
-    roots = sum(f.points**3 / 6 for f in ranks)
-    iterations = ITERATIONS_PER_ROOT * math.sqrt(left)
-    # The preconditioner is applied in float64.
-    work = columns * (iterations * (product / 2 + transform + block**2) + CHECKS * cells * sum(grid.shape))
-    memory = 8.0 * (6 * sum(f.points**2 for f in ranks) + 3 * block**2) + _column_memory(grid, columns, at_once)
-    return Cost(build + roots + work, memory + (12.0 * n**2 if dense else 0.0))
-
-
-def _iterations(
-    diagonal: Tensor, product: float, grid: PartialGrid, ranks: Sequence[int], max_block: int, columns: int
-) -> tuple[float, int, float]:
-    """Iterations with the cheapest whitening, modes in its block, and multiplications of making it.
-
-    diagonal: of H, (R,), descending
-    """
-    # By the law of Marchenko and Pastur, when c = modes / observations and cells are missing at random.
-    crowding = math.sqrt(float((diagonal > 2).sum()) / grid.num_observed)
-    if grid.num_observed == grid.num_cells:
-        return 2.0, 0, 0.0
-    if crowding < 0.8 and missing_at_random(grid):
-        return ITERATIONS_AT_RANDOM * (1 + crowding) / (1 - crowding), 0, 0.0
-    block = cheapest_block(diagonal, product, grid.shape, ranks, max_block, columns)
-    left = float(diagonal[block]) if block < len(diagonal) else 1.0
-    return ITERATIONS_PER_ROOT * math.sqrt(left), block, 4 * block_multiplications(grid.shape, ranks, block)
-
-
 def break_even(shape: Sequence[int]) -> float:
     """The share of missing cells beyond which a dense product is cheaper than one with the grid: 1 - sqrt(sum_k n_k / N)."""
     return 1 - math.sqrt(sum(shape) / prod(shape))
-
-
-def memory_of_machine() -> float:
-    """Bytes that may be used where the caller sets no limit: most of the machine's memory; infinity where the system does not say.
-
-    Not what happens to be free: the same data should be treated the same way tomorrow.
-    """
-    try:
-        return SHARE_OF_MEMORY * os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (ValueError, OSError, AttributeError):
-        return math.inf

@@ -1,212 +1,153 @@
-"""Direct inference: A = P (K_1 (x) ... (x) K_d) P^T + D factorised, after the observations are reduced along one axis.
+"""Direct inference: one Cholesky factorisation, after the observations are reduced along one axis."""
 
-Call one factor T (q points) and the product of the others S. With K_T = U U^T of rank r, the observed cells of fibre i (one point
-of S, some of T) have whitened rows D_i^-1/2 M_i U = Q_i R_i, where M_i picks the observed points of T. Then, with
-Q = diag(Q_i), R the R_i stacked, and (x) meaning block (i, j) is K_S[i, j] R_i R_j^T,
-
-    D^-1/2 A D^-1/2  =  Q C Q^T + (I - Q Q^T),      C = R (K_S (x) I) R^T + I,      m x m with m = sum_i min(n_i, r).
-
-Nothing is lost: if T has full rank this is A itself in another basis, and if its rank is low m is far smaller than n.
-"""
-
-from math import prod
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
-from lkgp.data.grid import PartialGrid
-from lkgp.linalg import Factor, factor_dense
-from lkgp.linalg.eigenbasis import FactorBasis
+from lkgp.data.readers import Observations
+from lkgp.inference.base import GradientWeights, LatentSolution, Method, Plan, Purpose, System
+from lkgp.inference.costs import Cost, PlanningProblem
+from lkgp.inference.gradients import quadratic_weights
+from lkgp.inference.reduction import Reduction, reduced_size
+from lkgp.linalg.factors import Factor
+from lkgp.linalg.kronecker import LatentKronecker, OperatorFactory
+from lkgp.linalg.products import kronecker_matmul
+from lkgp.model import LatentKroneckerGP
+from lkgp.settings import check_positive
+from lkgp.solvers import Reason, Solution
+
+# Arrays of m x m that a factorisation with its gradient holds at once.
+DIRECT_ARRAYS = 6
+# The relative residual that a factorisation is refined to.
+RESIDUAL = 1e-6
 
 
-class TooLargeError(RuntimeError):
-    """The reduced system has more unknowns than were allowed."""
+@dataclass(frozen=True)
+class Direct(Method):
+    """One Cholesky factorisation of the reduced system: likelihood, gradient and variance are exact.
 
-
-def fibres(grid: PartialGrid, axis: int) -> tuple[Tensor, Tensor]:
-    """The fibres along `axis` that have observations.
-
-    Returns for every observed cell the number of its fibre (n,), and for every fibre its flat index over the other axes (f,).
+    max_size: unknowns at most, after the reduction
+    tolerance: how much the log-likelihood, per observation, may change by leaving out the tail of one factor's spectrum
+    fit_tolerance: the same while the hyperparameters are sought
+    axis: the factor along which the observations are reduced; None takes the one that leaves the fewest unknowns
     """
-    rest = torch.zeros_like(grid.index)
-    for k, positions in enumerate(grid.axis_index):
-        if k != axis:
-            rest = rest * grid.shape[k] + positions
-    flat, label = torch.unique(rest, return_inverse=True)
-    return label, flat
+
+    max_size: int = 8000
+    tolerance: float = 1e-10
+    fit_tolerance: float = 1e-6
+    axis: int | None = None
+
+    exact = True
+
+    def __post_init__(self) -> None:
+        check_positive(self, max_size=self.max_size, tolerance=self.tolerance, fit_tolerance=self.fit_tolerance)
+
+    @classmethod
+    def automatic(cls) -> Sequence["Direct"]:
+        return (cls(),)
+
+    def plan(self, problem: PlanningProblem) -> Plan:
+        grid, n = problem.grid, problem.grid.num_observed
+        ranks = problem.ranks(max(self.tolerance, self.fit_tolerance) if problem.fitting else self.tolerance)
+        axes = range(len(ranks)) if self.axis is None else (self.axis,)
+        options = [(*direct_cost(problem, k, ranks[k].rank), k) for k in axes]
+        # of equals, the shortest: fewer rows to a fibre
+        cost, size, axis = min(options, key=lambda option: (option[1], grid.shape[option[2]]))
+        words = f"{n} observations reduce to {size} unknowns along factor {axis}" if size < n else f"{n} unknowns"
+        obstacle = ""
+        if size > self.max_size:
+            obstacle = (
+                f"{n} observations reduce to {size} unknowns ({cost.memory / 1e9:.1f} GB), which is more than "
+                f"max_size={self.max_size}"
+            )
+        elif len(problem.model.terms) > 1:
+            obstacle = "the model is a sum of several products"
+        return Plan(replace(self, axis=axis), f"direct: {words}, {cost}", cost, size, obstacle)
+
+    def for_fitting(self) -> "Direct":
+        return replace(self, tolerance=max(self.tolerance, self.fit_tolerance))
+
+    def system(
+        self,
+        model: LatentKroneckerGP,
+        data: Observations,
+        *,
+        columns: int,
+        operators: OperatorFactory = LatentKronecker,
+    ) -> "DirectSystem":
+        axis = self.axis
+        if axis is None:
+            axis = self.plan(PlanningProblem(model, data)).method.axis  # type: ignore[attr-defined]
+        return DirectSystem(self, model, data, operators, axis)
 
 
-def reduced_size(grid: PartialGrid, axis: int, rank: int) -> int:
-    """m = sum_i min(n_i, rank) over the fibres along `axis`."""
-    per_fibre = (
-        grid.observed.movedim(axis, -1).flatten(0, -2).sum(dim=1)
-        if grid.observed.ndim > 1
-        else grid.observed.sum()[None]
-    )
-    return int(per_fibre.clamp(max=rank).sum())
+def direct_cost(problem: PlanningProblem, axis: int, rank: int) -> tuple[Cost, int]:
+    """Of a factorisation after a reduction along `axis`, and the number of unknowns."""
+    grid = problem.grid
+    size = reduced_size(grid, axis, rank)
+    # Cholesky: m^3 / 6 multiplications. Its inverse: m^3 / 3; or for the variance, a triangular solve for every fibre and mode.
+    after = size**3 / 3 if problem.fitting else size**2 / 2 * rank * grid.num_cells / grid.shape[axis]
+    return Cost(size**3 / 6 + after, DIRECT_ARRAYS * 8.0 * size**2), size
 
 
-class ReducedSystem:
-    """The factorised system, for one set of hyperparameters. All numbers are float64.
-
-    factors: K_k, (n_k, n_k)
-    noise: the diagonal of D, (n,)
-    axis: which factor is T
-    tolerance: spectrum of K_T whose effect on the log-likelihood, by observation, is bounded by this may be left out
-    max_size: unknowns at the most
-    """
+class DirectSystem(System):
+    """A, factorised. All numbers are float64."""
 
     def __init__(
         self,
-        factors: tuple[Factor, ...],
-        noise: Tensor,
-        grid: PartialGrid,
+        method: Direct,
+        model: LatentKroneckerGP,
+        data: Observations,
+        operators: OperatorFactory,
         axis: int,
-        tolerance: float = 1e-10,
-        max_size: float = float("inf"),
     ) -> None:
-        self.grid, self.axis = grid, axis
-        self.noise = noise.double()
-        dense = [factor_dense(factor).double() for factor in factors]
-        self.label, fibre_index = fibres(grid, axis)
-        self.position = grid.axis_index[axis]
-        other_shape = [size for k, size in enumerate(grid.shape) if k != axis] or [1]
-        fibre_axes = torch.unravel_index(fibre_index, other_shape)
-        self.others = [k for k in range(len(dense)) if k != axis]
-        self.fibre_axes = dict(zip(self.others, fibre_axes, strict=False))
+        super().__init__(model, data, operators)
+        with torch.no_grad():
+            self.factors: list[Factor] = model.terms[0].factors(data.grid.coords)
+            self.reduction = Reduction(self.factors, self.noise, data.grid, axis, method.tolerance, method.max_size)
+        self.truncation = self.reduction.truncation
 
-        # Leaving out eigenvalues l of K_T changes log det A by at most (sum of l) * sum_i K_S[i, i] / (least noise of fibre i).
-        fibre_diagonal = prod(
-            (dense[k].diagonal()[self.fibre_axes[k]] for k in self.others), start=self.noise.new_ones(len(fibre_index))
-        )
-        least_noise = torch.full_like(fibre_diagonal, torch.inf).scatter_reduce_(0, self.label, self.noise, "amin")
-        spread = float((fibre_diagonal / least_noise).sum())
-        self.basis = FactorBasis.of(dense[axis], largest_tail=tolerance * len(self.noise) / max(spread, 1e-300))
-        self.truncation = self.basis.tail * spread / len(self.noise)
-        size = reduced_size(grid, axis, self.basis.rank)
-        if size > max_size:
-            raise TooLargeError(f"the observations no longer reduce to {max_size:.0f} unknowns, but to {size}")
+    def solve_once(self, rhs: Tensor, purpose: Purpose, start: Tensor | None, goal: float) -> LatentSolution:
+        values = self.reduction.solve(rhs)
+        latent = self.data.grid.scatter(rhs - self.noise[:, None] * values).mT
+        return LatentSolution(values, torch.zeros_like(rhs[0]), 1, 0, Reason.CONVERGED, 0.0, latent)
 
-        self._reduce()
-        self.segment_axes = {k: axes[self.segment] for k, axes in self.fibre_axes.items()}
-        self.cov_others = [dense[k].index_select(0, i).index_select(1, i) for k, i in self.segment_axes.items()]
-        core = self.reduced @ self.reduced.mT
-        for cov in self.cov_others:
-            core.mul_(cov)
-        core.diagonal().add_(1.0)
-        self.cholesky = torch.linalg.cholesky(core)
-        self.logdet = 2 * self.cholesky.diagonal().log().sum() + self.noise.log().sum()
+    def residual_goal(self, rhs: Tensor, purpose: Purpose) -> float:
+        return RESIDUAL
+
+    def correction(self, residual: Tensor, goal: float) -> Solution:
+        return Solution(self.reduction.solve(residual), torch.zeros_like(residual[0]), 0, 0, Reason.CONVERGED, goal)
+
+    def log_determinant(
+        self, seed: int, num_probes: int | None = None, steps: int | None = None, max_memory: float | None = None
+    ) -> tuple[Tensor, float]:
+        return self.reduction.logdet, 0.0
 
     @property
-    def size(self) -> int:
-        """m, the order of the factorised matrix."""
-        return len(self.segment)
+    def needs_probes(self) -> bool:
+        return False
 
-    def _reduce(self) -> None:
-        """QR of every fibre's whitened rows, all fibres with equally many observations at once.
+    def exact_trace(self) -> GradientWeights:
+        weights, noise = self.reduction.trace_weights()
+        return GradientWeights([[f.fold(w) for f, w in zip(self.factors, weights, strict=True)]], noise)
 
-        reduced: R, (m, r); rows: Q^T D^-1/2 with its columns sorted by T, (m, q); segment: the fibre of each of them, (m,)
-        """
-        counts = torch.bincount(self.label)
-        order = torch.argsort(self.label, stable=True)
-        starts = counts.cumsum(0) - counts
-        whitened = self.basis.root[self.position] / self.noise.sqrt()[:, None]
-        reduced, rows, segment = [], [], []
-        for count in torch.unique(counts).tolist():
-            which = torch.nonzero(counts == count).flatten()
-            cells = order[starts[which][:, None] + torch.arange(count, device=order.device)]  # (fibres, count)
-            block = whitened[cells]
-            if count <= self.basis.rank:  # nothing to reduce
-                basis, small = (
-                    torch.eye(count, dtype=block.dtype, device=block.device).expand(len(which), -1, -1),
-                    block,
-                )
-            else:
-                basis, small = torch.linalg.qr(block)
-            width = small.shape[1]
-            weighted = (basis / self.noise.sqrt()[cells][:, :, None]).mT  # (fibres, width, count)
-            placed = weighted.new_zeros(len(which), width, self.grid.shape[self.axis])
-            placed.scatter_(2, self.position[cells][:, None, :].expand(-1, width, -1), weighted)
-            reduced.append(small.reshape(-1, small.shape[2]))
-            rows.append(placed.flatten(0, 1))
-            segment.append(which.repeat_interleave(width))
-        self.reduced, self.rows, self.segment = torch.cat(reduced), torch.cat(rows), torch.cat(segment)
+    def quadratic_weights(self, x: Tensor, shares: Sequence[float]) -> GradientWeights:
+        return quadratic_weights([self.factors], self.data.grid, x, shares)
 
-    def solve(self, rhs: Tensor) -> Tensor:
-        """A^-1 B for B (n, c)."""
-        # A^-1 B = D^-1/2 [Q C^-1 Q^T + I - Q Q^T] D^-1/2 B
-        projected = self._project(rhs)
-        inner = torch.cholesky_solve(projected, self.cholesky) - projected
-        return rhs / self.noise[:, None] + self._spread(inner)
+    @cached_property
+    def _roots(self) -> list[Tensor]:
+        return [factor.basis().root @ factor.basis().vectors.mT for factor in self.factors]
 
-    def _project(self, values: Tensor) -> Tensor:
-        """Q^T D^-1/2 X for X (n, c), as (m, c)."""
-        cells = values.new_zeros(int(self.label.max()) + 1, self.rows.shape[1], values.shape[1])
-        cells[self.label, self.position] = values
-        return torch.stack(
-            [(self.rows * cells[:, :, c][self.segment]).sum(dim=1) for c in range(values.shape[1])], dim=1
-        )
+    def prior_data(self, normals: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+        cells = kronecker_matmul(self._roots, normals)
+        return cells.index_select(1, self.data.grid.index).mT + self.noise.sqrt()[:, None] * noise, cells
 
-    def _spread(self, values: Tensor) -> Tensor:
-        """D^-1/2 Q Z for Z (m, c), as (n, c)."""
-        num_fibres = int(self.label.max()) + 1
-        columns = []
-        for column in values.mT:
-            cells = values.new_zeros(num_fibres, self.rows.shape[1]).index_add_(
-                0, self.segment, self.rows * column[:, None]
-            )
-            columns.append(cells[self.label, self.position])
-        return torch.stack(columns, dim=1)
+    def explained_variance(self, crosses: Sequence[Tensor]) -> Tensor:
+        return self.reduction.explained_variance(tuple(crosses))
 
-    def trace_weights(self) -> tuple[list[Tensor], Tensor]:
-        """The weights of d tr(A^-1 dA) with respect to every factor, d tensors (n_k, n_k), and to a factor s^2 of D, times s^2."""
-        inverse = torch.cholesky_inverse(self.cholesky)
-        noise_weight = inverse.diagonal().sum() + len(self.noise) - self.size
-        weights: dict[int, Tensor] = {}
-        # dK_T: rows^T (C^-1 o K_S) rows on the span of Q, and D^-1 less that span outside of it
-        along = inverse.clone()
-        for cov in self.cov_others:
-            along.mul_(cov)
-        fibre_diagonal = prod((cov.diagonal() for cov in self.cov_others), start=self.noise.new_ones(self.size))
-        along.diagonal().sub_(fibre_diagonal)
-        weight = self.rows.mT @ along @ self.rows
-        cell_diagonal = self.noise.new_ones(int(self.label.max()) + 1).index_copy_(0, self.segment, fibre_diagonal)[
-            self.label
-        ]
-        weight.diagonal().index_add_(0, self.position, cell_diagonal / self.noise)
-        weights[self.axis] = weight
-        # dK_k of the others: C^-1 o (R R^T) o (all others but k), summed over equal points of factor k
-        if self.others:
-            across = inverse.mul_(self.reduced @ self.reduced.mT)
-            for k in self.others:
-                part = across.clone() if len(self.others) > 1 else across
-                for other, cov in zip(self.others, self.cov_others, strict=True):
-                    if other != k:
-                        part.mul_(cov)
-                size, index = self.grid.shape[k], self.segment_axes[k]
-                folded = part.new_zeros(size, self.size).index_add_(0, index, part)
-                weights[k] = folded.new_zeros(size, size).index_add_(1, index, folded)
-        return [weights[k] for k in range(len(weights))], noise_weight
-
-    def explained_variance(self, crosses: tuple[Tensor, ...]) -> Tensor:
-        """k_*^T A^-1 k_* at every cell of another grid, (n'_1, ..., n'_d).
-
-        crosses: C_k, (n'_k, n_k), covariances from the points of that grid to the points of factor k
-        """
-        coefficients = self.basis.coefficients(crosses[self.axis].double())
-        new_shape = [len(crosses[k]) for k in self.others]
-        explained = []
-        for cell in torch.arange(prod(new_shape), device=self.noise.device).split(
-            max(1, 2**23 // self.reduced.numel())
-        ):
-            axes = torch.unravel_index(cell, new_shape) if new_shape else ()
-            weight = self.noise.new_ones(len(cell), self.size)
-            for k, position in zip(self.others, axes, strict=True):
-                weight = weight * crosses[k].double()[position].index_select(1, self.segment_axes[k])
-            # B_i = diag(K_S[i, .]) R; then k_*^T A^-1 k_* = |L^-1 B_i c_t|^2
-            blocks = weight.mT[:, :, None] * self.reduced[:, None, :]
-            half = torch.linalg.solve_triangular(self.cholesky, blocks.flatten(1), upper=False).view(blocks.shape)
-            gram = torch.einsum("mia,mib->iab", half, half)
-            explained.append(torch.einsum("ta,iab,tb->it", coefficients, gram, coefficients))
-        whole = torch.cat(explained).view(*new_shape, len(coefficients))
-        return whole.movedim(-1, self.axis)
+    @property
+    def exact_variance(self) -> bool:
+        return True

@@ -1,224 +1,281 @@
-"""Inference in the space of the observations, where the factors have too many modes for an eigenbasis to pay.
+"""Inference in the space of the observations: products with A only, any preconditioner, any solver.
 
 A = P (K_1 (x) ... (x) K_d) P^T + D is used as it is: by Kronecker products on the whole grid, or, where so many cells are missing that
-padding them costs more, as one dense matrix. Conjugate gradients are preconditioned with the leading modes F, S of the factors,
-
-    M  =  P F S^2 F^T P^T + D,      M^-1 = D^-1 - D^-1 P F S H^-1 S F^T P^T D^-1,      H = I + S F^T P^T D^-1 P F S.
-
-M leaves out positive semidefinite parts of A only, so M <= A, and a residual r = b - A x bounds the error: |e|_A^2 = r^T A^-1 r <=
-r^T M^-1 r.
+padding them costs more, as one dense matrix. Where the preconditioner M is known to lie below A, a residual r = b - A x bounds the
+error: |e|_A^2 = r^T A^-1 r <= r^T M^-1 r, and solves stop when that is small enough; else by the residual itself.
 """
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, is_dataclass, replace
+from functools import cached_property
 from math import prod
 
 import torch
 from torch import Tensor
 
-from lkgp.data.grid import PartialGrid
-from lkgp.linalg import Factor, LatentKronecker, factor_dense, kronecker_matmul
-from lkgp.linalg.eigenbasis import FactorBasis, product_roots
+from lkgp.data.readers import Observations
+from lkgp.inference.base import SMALL_ERROR, GradientWeights, LatentSolution, Plan, Purpose, System
+from lkgp.inference.cell_equations import CellEquations
+from lkgp.inference.costs import CHECKS, Cost, FactorRanks, PlanningProblem, break_even, product_spectrum
+from lkgp.inference.estimated import CURVATURE_RTOL, INNER_SHARE, LOOSEST_RTOL, EstimatedMethod
+from lkgp.inference.gradients import quadratic_weights
+from lkgp.linalg.factors import Factor
+from lkgp.linalg.kronecker import LatentKronecker, OperatorFactory
+from lkgp.linalg.leading_modes import ITERATIONS_PER_ROOT, block_multiplications, cheapest_block
+from lkgp.linalg.preconditioners import LeadingModes, NoiseOnly, PivotedCholesky, Preconditioner, PreconditionerSettings
+from lkgp.linalg.preconditioners.leading_modes import MOST_MODES
+from lkgp.linalg.products import kronecker_matmul
 from lkgp.linalg.quadrature import trace_of_log
-from lkgp.linalg.whitening import Transform, cheapest_block, masked_gram
-from lkgp.solvers.cg import column_dots, descend
-from lkgp.solvers.refinement import ASTRAY, FLOAT32_RTOL, Equations, LatentSystem
+from lkgp.linalg.roots import shifted_cholesky
+from lkgp.model import LatentKroneckerGP
+from lkgp.settings import check_positive
+from lkgp.solvers import ConjugateGradients, Solution, Solver, solve
+from lkgp.solvers.base import column_norms
 
-# Modes of one factor in the preconditioner, at the most.
-MOST_MODES = 1500
+# Multiplications in float32 that take as long as reading one number from memory.
+READING = 30.0
 # What is added to the diagonal of a factor before its Cholesky factorisation, relative to what the noise allows.
 JITTER = 1e-3
 
 
-class LeadingModesInverse:
-    """M^-1, in float64: in float32 the leading modes would drown what is left of the others."""
+@dataclass(frozen=True)
+class ObservationSpace(EstimatedMethod):
+    """Products with A only: for factors with too many modes for an eigenbasis, and for solvers and preconditioners of your own.
 
-    def __init__(
-        self, bases: list[FactorBasis], noise: Tensor, grid: PartialGrid, product: float, max_block: int, columns: int
-    ) -> None:
-        self.grid, self.noise = grid, noise
-        self.transform = Transform([basis.vectors.contiguous() for basis in bases])
-        self.scale = scale = product_roots(bases)
-        precisions = noise.new_zeros(grid.num_cells).index_copy_(0, grid.index, 1 / noise)
-        # As if the gaps were spread evenly: only the size of the block depends on it.
-        roughly = 1 + scale.square() * float(precisions.mean())
-        ranks = [basis.rank for basis in bases]
-        size = cheapest_block(roughly.sort(descending=True).values, product, grid.shape, ranks, max_block, columns)
-        self.modes = torch.topk(roughly, size).indices.sort().values
-        self.block = torch.linalg.cholesky(masked_gram(self.transform.bases, scale, precisions, grid.shape, self.modes))
-
-    @property
-    def logdet(self) -> Tensor:
-        """log det M."""
-        return 2 * self.block.diagonal().log().sum() + self.noise.log().sum()
-
-    def solve(self, rhs: Tensor) -> Tensor:
-        """M^-1 R for R (n, c), in the dtype of R."""
-        z = rhs.double() / self.noise[:, None]
-        weights = torch.cholesky_solve(self.to_modes(z), self.block)
-        return z.sub_(self.from_modes(weights).div_(self.noise[:, None])).to(rhs.dtype)
-
-    def to_modes(self, values: Tensor) -> Tensor:
-        """S F^T P^T X for X (n, c), as (k, c)."""
-        return self.transform.down(self.grid.scatter(values).mT)[self.modes].mul_(self.scale[self.modes, None])
-
-    def from_modes(self, weights: Tensor) -> Tensor:
-        """P F S W for W (k, c), as (n, c)."""
-        whole = weights.new_zeros(len(self.scale), weights.shape[1])
-        whole.index_copy_(0, self.modes, weights * self.scale[self.modes, None])
-        return self.transform.up(whole).index_select(1, self.grid.index).mT
-
-
-class CellEquations(Equations):
-    """A x = B for B (n, c)."""
-
-    def __init__(self, system: "ObservedSystem", rhs: Tensor) -> None:
-        super().__init__(rhs, system.noise, system.exact, system.fast)
-        self.grid, self.inverse = system.grid, system.inverse
-
-    def begin(self, start: Tensor | None) -> Tensor:
-        # x = D^-1 (b - f) where f is observed
-        return (
-            torch.zeros_like(self.rhs)
-            if start is None
-            else (self.rhs - self.grid.gather(start.double().mT)) / self.noise
-        )
-
-    def polished(self, unknowns: Tensor) -> Tensor:
-        return self.rhs - self.exact @ unknowns
-
-    def error_bound(self, residual: Tensor) -> Tensor:
-        return column_dots(residual, self.inverse.solve(residual)).clamp(min=0).sqrt()
-
-    def true_residual(self, residual: Tensor) -> Tensor:
-        return torch.linalg.vector_norm(residual, dim=0) / self.norms
-
-    def energy(self, unknowns: Tensor, residual: Tensor) -> Tensor:
-        return (unknowns * (self.rhs + residual)).sum(dim=0).clamp(min=1e-300)
-
-    def correction(self, residual: Tensor, rtol: float, budget: int) -> tuple[Tensor, int, int]:
-        sizes = self.error_bound(residual).clamp(min=1e-300)
-        carried = (residual / sizes).to(self.fast.dtype)
-        step = torch.zeros_like(carried)
-        everything = torch.arange(residual.shape[1], device=residual.device)
-        goal = max(rtol, FLOAT32_RTOL)
-        products, iterations, _ = descend(
-            self.fast, self.inverse, step, carried, everything, goal, budget, energy=True, astray=ASTRAY
-        )
-        return step.double() * sizes, iterations, products
-
-    def answer(self, unknowns: Tensor) -> tuple[Tensor, Tensor]:
-        return unknowns, self.grid.scatter(self.rhs - self.noise * unknowns).mT
-
-
-def shifted_cholesky(factor: Tensor, jitter: float) -> Tensor:
-    """The Cholesky factor of K_k + jitter I, or of ten times the jitter if kernel values were rounded so coarsely, and so on."""
-    while True:
-        shifted = factor.clone()
-        shifted.diagonal().add_(jitter)
-        root, failed = torch.linalg.cholesky_ex(shifted)
-        if not int(failed):
-            return root
-        if not math.isfinite(jitter) or jitter > float(factor.diagonal().max()):
-            raise torch.linalg.LinAlgError("a factor is not positive definite")
-        jitter *= 10
-
-
-class ObservedSystem(LatentSystem):
-    """A, for one set of hyperparameters, as it acts on the observations.
-
-    factors: K_k, (n_k, n_k)
-    noise: the diagonal of D, (n,)
-    max_block, columns, precision: as for `SpectralSystem`
-    dense: whether products use one n x n matrix instead of the factors
+    solver: for all linear systems; None for conjugate gradients in mixed precision, which stop by a bound of the error
+    preconditioner: for all linear systems and for the log-determinant; None for none
+    dense: whether products use one n x n matrix instead of the grid, where most of it is missing
+    The other settings are those of every way of inference by iterative solves; see `EstimatedMethod`. A solver of your own has a
+    tolerance of its own, which replaces theirs, but for `fit_rtol`.
     """
 
-    complete = False
-    truncation = 0.0
+    solver: Solver | None = None
+    preconditioner: PreconditionerSettings | None = field(default_factory=LeadingModes)
+    dense: bool = False
+
+    @classmethod
+    def automatic(cls) -> Sequence["ObservationSpace"]:
+        return (cls(), cls(dense=True)) if cls is ObservationSpace else ()
+
+    def for_fitting(self) -> "ObservationSpace":
+        return super().for_fitting() if self.solver is None else self._looser(self.fit_rtol)
+
+    def for_search(self, num_free: int, least_gain: float, strictness: float) -> "ObservationSpace":
+        # Those who bring a solver of their own decide themselves how rough a gradient may be.
+        return self if self.solver is not None else super().for_search(num_free, least_gain, strictness)
+
+    def for_gain(self, gain: float) -> "ObservationSpace":
+        return self if self.solver is not None else super().for_gain(gain)
+
+    def _looser(self, rtol: float) -> "ObservationSpace":
+        """The same with a looser tolerance of the solver, unless that is no record of settings."""
+        if not is_dataclass(self.solver):
+            return self
+        solver: Solver = replace(self.solver, rtol=max(self.solver.rtol, rtol))  # type: ignore[type-var]
+        return replace(self, solver=solver)
+
+    def plan(self, problem: PlanningProblem) -> Plan:
+        grid = problem.grid
+        if self.solver is not None or not isinstance(self.preconditioner, LeadingModes):
+            # What solvers and preconditioners of others cost is not known.
+            return Plan(self, "observation space")
+        # The ranks of an eigenbasis are a stand-in for how hard the system is.
+        ranks = problem.ranks(SPECTRUM_TOLERANCE)
+        cost = observation_cost(problem, ranks, self.preconditioner.max_rank, problem.columns(self.num_samples), self.dense)
+        missing = f"{1 - grid.num_observed / grid.num_cells:.0%} missing, break-even {break_even(grid.shape):.0%}"
+        words = f"observation space, {'without' if self.dense else 'with'} the grid ({missing}), {cost}"
+        return Plan(self, words, cost)
+
+    def system(
+        self,
+        model: LatentKroneckerGP,
+        data: Observations,
+        *,
+        columns: int,
+        operators: OperatorFactory = LatentKronecker,
+    ) -> "ObservationSystem":
+        return ObservationSystem(self, model, data, operators, columns)
+
+
+@dataclass(frozen=True)
+class Iterative(ObservationSpace):
+    """`ObservationSpace` with plain conjugate gradients and a pivoted Cholesky preconditioner, as in the paper."""
+
+    solver: Solver | None = field(default_factory=ConjugateGradients)
+    preconditioner: PreconditionerSettings | None = field(default_factory=PivotedCholesky)
+    fit_rtol: float = field(default=1e-3, kw_only=True)
+    num_probes: int = field(default=16, kw_only=True)
+    lanczos_steps: int = field(default=64, kw_only=True)
+
+
+# What may be left out of the spectra by which the cost of a solve is judged, as in `Spectral.tolerance`.
+SPECTRUM_TOLERANCE = 1e-4
+
+
+def observation_cost(
+    problem: PlanningProblem, ranks: Sequence[FactorRanks], max_rank: int, columns: int, dense: bool
+) -> Cost:
+    """Of solves for `columns` right-hand sides in the space of the observations, with or without use of the grid."""
+    grid, n, cells = problem.grid, problem.grid.num_observed, problem.grid.num_cells
+    # A dense matrix is read from memory for every product, however few the columns.
+    product = max(float(n**2), READING * n**2 / columns) if dense else problem.product
+    diagonal = 1 + product_spectrum(ranks, MOST_MODES) * n / cells / problem.least_noise
+    leading = [min(MOST_MODES, f.rank) for f in ranks]
+    block = cheapest_block(diagonal, product, grid.shape, leading, max_rank, columns)
+    left = float(diagonal[block]) if block < len(diagonal) else 1.0
+    transform = 2.0 * sum(cells * r for r in leading)
+    build = sum(f.points**3 / 6 + 3 * f.points * r**2 for f, r in zip(ranks, leading, strict=True))
+    build += block_multiplications(grid.shape, leading, block)
+    roots = sum(f.points**3 / 6 for f in ranks)
+    iterations = ITERATIONS_PER_ROOT * math.sqrt(left)
+    # The preconditioner is applied in float64.
+    work = columns * (iterations * (product / 2 + transform + block**2) + CHECKS * problem.product)
+    memory = 8.0 * (6 * problem.factor_numbers + 3 * block**2) + problem.column_memory(columns)
+    return Cost(build + roots + work, memory + (12.0 * n**2 if dense else 0.0))
+
+
+class ObservationSystem(System):
+    """A, for one set of hyperparameters, as it acts on the observations."""
 
     def __init__(
         self,
-        factors: tuple[Factor, ...],
-        noise: Tensor,
-        grid: PartialGrid,
-        max_block: int = 8000,
-        columns: int = 20,
-        precision: torch.dtype = torch.float32,
-        dense: bool = False,
+        method: ObservationSpace,
+        model: LatentKroneckerGP,
+        data: Observations,
+        operators: OperatorFactory,
+        columns: int,
     ) -> None:
-        self.grid, self.noise = grid, noise.double()
-        self.factors = [factor_dense(factor).double() for factor in factors]
-        self.exact = LatentKronecker(*self.factors, self.noise, grid=grid)
-        rough = LatentKronecker(*(factor.to(precision) for factor in self.factors), self.noise.to(precision), grid=grid)
-        self.fast = rough.rows(torch.arange(len(noise), device=noise.device)) if dense else rough
-        n, cells = len(noise), grid.num_cells
-        product = float(n * n if dense else cells * sum(grid.shape))
-        # Modes that lie far below the noise, together with all of the other factors, do not help.
-        largest = [float(factor.diagonal().sum()) for factor in self.factors]
-        bases = []
-        for k, factor in enumerate(self.factors):
-            threshold = float(self.noise.min()) / max(prod(largest[:k] + largest[k + 1 :]), 1e-300)
-            bases.append(FactorBasis.leading(factor, MOST_MODES, threshold))
-        self.inverse = LeadingModesInverse(bases, self.noise, grid, product, max_block, columns)
+        super().__init__(model, data, operators)
+        self.method, self.columns = method, columns
+        with torch.no_grad():
+            given = model.covariance(data, self.structures, operators).detach()
+            self.exact = given if given.dtype == torch.float64 else self._rounded(given, torch.float64)
+            self.inverse = self._preconditioner()
+            self.fast: Tensor | LatentKronecker = self.exact
+            if method.solver is None:
+                rough = self._rounded(self.exact, method.fast_dtype)
+                cells = torch.arange(len(self.noise), device=self.noise.device)
+                self.fast = rough.rows(cells) if method.dense else rough
+
+    def _preconditioner(self) -> Preconditioner:
+        if self.method.preconditioner is None:
+            return NoiseOnly(self.noise)
+        n, grid = len(self.noise), self.data.grid
+        product = float(n * n if self.method.dense else grid.num_cells * sum(grid.shape))
+        return self.method.preconditioner.build(self.exact, columns=self.columns, product=product)
+
+    def _rounded(self, operator: LatentKronecker, dtype: torch.dtype) -> LatentKronecker:
+        """A in another precision."""
+        factors = [factor.rounded(dtype) for term in operator.terms for factor in term]
+        return self.operators(*factors, self.noise.to(dtype), grid=self.data.grid, num_terms=len(operator.terms))
 
     @property
-    def known_logdet(self) -> Tensor:
-        """log det M."""
-        return self.inverse.logdet
+    def terms(self) -> Sequence[Sequence[Factor]]:
+        return self.exact.terms
 
-    @property
+    # Solving
+
+    def solve(self, rhs: Tensor, purpose: Purpose, start: Tensor | None = None) -> Solution:
+        if self.method.solver is None:
+            return super().solve(rhs, purpose, start)
+        # A solver of the caller's own judges its residuals itself.
+        method = self.method._looser(CURVATURE_RTOL) if purpose is Purpose.CURVATURE else self.method
+        x0 = None if start is None else (rhs - self._observed(start).to(rhs)) / self.noise[:, None].to(rhs)
+        operator = self.exact if rhs.dtype == torch.float64 else self.operator
+        preconditioner = None if self.method.preconditioner is None else self.inverse
+        assert method.solver is not None
+        found = solve(operator, rhs, method.solver, preconditioner=preconditioner, x0=x0)
+        latent = self.data.grid.scatter(rhs - self.noise[:, None].to(rhs) * found.values).mT
+        return LatentSolution(
+            found.values, found.residuals, found.iterations, found.products, found.reason, found.rtol, latent
+        )
+
+    def _observed(self, cells: Tensor) -> Tensor:
+        """Functions (c, N) at the observed cells, (n, c)."""
+        return self.data.grid.gather(cells.mT)
+
+    def solve_once(self, rhs: Tensor, purpose: Purpose, start: Tensor | None, goal: float) -> LatentSolution:
+        accuracy = {
+            Purpose.LIKELIHOOD: self.method.rtol,
+            Purpose.CURVATURE: CURVATURE_RTOL,
+            Purpose.MEAN: self.method.rtol,
+            Purpose.SAMPLES: self.method.sample_rtol,
+        }
+        return self._solve(rhs, accuracy[purpose], goal, start)
+
+    def _solve(self, rhs: Tensor, rtol: float, goal: float, start: Tensor | None = None) -> LatentSolution:
+        equations = CellEquations(rhs, self.noise, self.exact, self.fast, self.inverse, self.data.grid)
+        solved = equations.solve(rtol, INNER_SHARE * goal, start, self.method.max_iterations)
+        values, errors, iterations, products, reason = solved
+        latent = self.data.grid.scatter(rhs - self.noise[:, None] * values).mT
+        return LatentSolution(values, errors, iterations, products, reason, rtol, latent)
+
+    def residual_goal(self, rhs: Tensor, purpose: Purpose) -> float:
+        if purpose is Purpose.MEAN:
+            return self.method.residual_rtol
+        # The residual of the data is an error of the function; it must be small beside the spread of the posterior.
+        return min(self.method.sample_rtol, SMALL_ERROR * self.spread / float(column_norms(rhs).max()))
+
+    def correction(self, residual: Tensor, goal: float) -> Solution:
+        return self._solve(residual, 1.0, goal)
+
+    def trusts(self, solution: Solution) -> bool:
+        return self.method.solver is not None or bool((solution.residuals <= LOOSEST_RTOL).all())
+
+    @cached_property
     def spread(self) -> float:
         """The size of a posterior deviation of f over the observed cells, about, as far as the leading modes tell."""
-        share, square = len(self.noise) / self.grid.num_cells, self.inverse.scale.square()
+        share = len(self.noise) / self.data.grid.num_cells
         # The mean of the precisions: cells with a huge noise tell nothing, and must not hide what the others tell.
-        return math.sqrt(float((square / (1 + share * square * (1 / self.noise).mean())).sum()) * share)
+        precision = (1 / self.noise).mean()
+        known = self.inverse.mode_variances
+        if known is None:
+            # as if the cells were unrelated
+            latent = self.exact.latent_diagonal()
+            return math.sqrt(float((latent / (1 + latent * precision)).sum()))
+        return math.sqrt(float((known / (1 + share * known * precision)).sum()) * share)
 
-    @property
-    def block_size(self) -> int:
-        return len(self.inverse.modes)
+    # The likelihood
 
-    def equations(self, rhs: Tensor) -> CellEquations:
-        return CellEquations(self, rhs)
-
-    def remaining_logdet(
-        self, num_probes: int, steps: int, seed: int, max_memory: float | None = None
+    def log_determinant(
+        self, seed: int, num_probes: int | None = None, steps: int | None = None, max_memory: float | None = None
     ) -> tuple[Tensor, float]:
-        """log det A - log det M and its standard error: tr log(G^-1 A G^-T) by quadrature, with M = G G^T."""
+        # log det A = log det M + tr log(G^-1 A G^-T), M = G G^T. Probes G w have covariance M, and Lanczos in the inner product of
+        # M^-1 is that of G^-1 A G^-T and needs no inverse of G.
+        known = self.inverse if self.inverse.logdet is not None else NoiseOnly(self.noise)
         generator = torch.Generator(self.noise.device).manual_seed(seed)
+        probes = known.draw(num_probes or self.method.num_probes, generator, self.noise)
+        return self.quadrature(probes, steps or self.method.lanczos_steps, known, max_memory)
 
-        def normal(rows: int) -> Tensor:
-            return torch.randn(rows, num_probes, generator=generator, dtype=torch.float64, device=self.noise.device)
+    def quadrature(
+        self, probes: Tensor, steps: int, known: Preconditioner, max_memory: float | None = None
+    ) -> tuple[Tensor, float]:
+        """log det A and its standard error from probes with covariance M, (n, s)."""
+        assert known.logdet is not None
+        left, error = trace_of_log(lambda x: self.exact @ known.solve(x), probes, steps, known.solve, max_memory)
+        return left + known.logdet, error
 
-        # Probes G w have covariance M. Lanczos in the inner product of M^-1 is that of G^-1 A G^-T, and needs no G.
-        probes = self.inverse.from_modes(normal(self.block_size)) + self.noise.sqrt()[:, None] * normal(len(self.noise))
-        return trace_of_log(lambda x: self.exact @ self.inverse.solve(x), probes, steps, self.inverse.solve, max_memory)
+    def quadratic_weights(self, x: Tensor, shares: Sequence[float]) -> GradientWeights:
+        return quadratic_weights(self.terms, self.data.grid, x.double(), shares)
 
     def prior_data(self, normals: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """Draws of the data from the prior, (n, s), and the functions at every cell, (s, N), for normals (N, s) and noise (n, s)."""
+        functions = [kronecker_matmul(self._roots(term), normals) for term in self.terms]
+        cells = torch.stack(functions).sum(dim=0) if len(functions) > 1 else functions[0]
+        return cells.index_select(1, self.data.grid.index).mT + self.noise.sqrt()[:, None] * noise, cells
+
+    def _roots(self, factors: Sequence[Factor]) -> list[Tensor]:
+        """Cholesky factors of the factors of a term, up to far below the noise."""
+        largest = [float(factor.entries_diagonal().max()) for factor in factors]
         roots = []
-        for k, factor in enumerate(self.factors):
-            others = prod(float(other.diagonal().max()) for j, other in enumerate(self.factors) if j != k)
+        for k, factor in enumerate(factors):
+            others = prod(largest[:k] + largest[k + 1 :])
             # What is added to the prior variance is far below the noise.
-            jitter = max(
-                JITTER * float(self.noise.min()) / max(others, 1e-300) / len(self.factors),
-                1e-14 * float(factor.diagonal().max()),
-            )
-            roots.append(shifted_cholesky(factor, jitter))
-        cells = kronecker_matmul(tuple(roots), normals)
-        return cells.index_select(1, self.grid.index).mT + self.noise.sqrt()[:, None] * noise, cells
+            allowed = JITTER * float(self.noise.min()) / max(others, 1e-300) / len(factors)
+            roots.append(shifted_cholesky(factor.dense(), max(allowed, 1e-14 * largest[k])))
+        return roots
 
-    def factor_weights(self, x: Tensor, shares: list[float]) -> list[Tensor]:
-        """G_k with <G_k, dK_k> = sum_j share_j x_j^T P (dK_k (x) the other factors) P^T x_j, d tensors (n_k, n_k).
-
-        x: (n, c); shares: c numbers
-        """
-        cells = self.grid.scatter(x).mT.reshape(-1, *self.grid.shape)
-        scaled = cells * torch.tensor(shares, dtype=x.dtype, device=x.device).view(-1, *[1] * len(self.grid.shape))
-        weights = []
-        for k in range(len(self.factors)):
-            part = cells
-            for other, factor in enumerate(self.factors):
-                if other != k:
-                    part = torch.tensordot(part, factor, dims=([other + 1], [0])).movedim(-1, other + 1)
-            left, right = (a.movedim(k + 1, 0).reshape(self.grid.shape[k], -1) for a in (part, scaled))
-            weights.append(left @ right.mT)
-        return weights
+    @property
+    def sampling_remark(self) -> str:
+        # Only the bound of the error makes errors of solves small beside the spread of the posterior.
+        return "" if self.method.solver is None else ", in addition to the errors of the solves"

@@ -1,295 +1,274 @@
-"""Inference in the Kronecker eigenbasis: few weights instead of many observations.
-
-With every factor's spectrum cut far below the noise, K_k = Q_k diag(l_k) Q_k^T, F = Q_1 (x) ... (x) Q_d and S^2 = l_1 (x) ... (x) l_d,
-
-    A  =  P F S^2 F^T P^T + D,      H = I + S F^T P^T D^-1 P F S,      R x R, R = r_1 ... r_d
-    A^-1 y  =  D^-1 (y - P F S h),  H h = S F^T P^T D^-1 y,            log det A = log det H + log det D.
-
-A product with H is two transforms and one product with the cells' precisions, which are zero where nothing was observed. H is solved
-for in coordinates that are whitened by C C^T ~ H: the diagonal of H, which is nearly all of it where cells are missing at random; and
-for other gaps a dense block of H itself over the leading modes.
-
-With a residual r = b - H h in weights, the error of x = A^-1 y is known to be small: |e|_A^2 = r^T (I - H^-1) r <= |r|^2. In that norm
-an error counts in units of the log-likelihood: it changes y^T A^-1 y by |e|_A^2, and a prediction by at most |e|_A prior standard
-deviations.
-"""
+"""Inference in the Kronecker eigenbasis: few weights instead of many observations."""
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from lkgp.data.grid import PartialGrid
-from lkgp.linalg import Factor, factor_dense
-from lkgp.linalg.eigenbasis import FactorBasis, largest_tails, product_roots
+from lkgp.data.readers import Observations
+from lkgp.inference.base import SMALL_ERROR, GradientWeights, LatentSolution, Plan, Purpose, System
+from lkgp.inference.costs import CHECKS, Cost, FactorRanks, PlanningProblem, missing_at_random, product_spectrum
+from lkgp.inference.estimated import CURVATURE_RTOL, INNER_SHARE, LOOSEST_RTOL, EstimatedMethod
+from lkgp.inference.weight_space import WeightEquations, WeightSpace
+from lkgp.linalg.eigenbasis import largest_tails
+from lkgp.linalg.factors import DenseFactor, Factor, LowRankFactor
+from lkgp.linalg.kronecker import LatentKronecker, OperatorFactory
+from lkgp.linalg.leading_modes import BLOCK_WEIGHT, ITERATIONS_PER_ROOT, block_multiplications, cheapest_block
+from lkgp.linalg.products import along_axis, unfolded
 from lkgp.linalg.quadrature import random_signs, trace_of_log
-from lkgp.linalg.whitening import Transform, Whitening, cheapest_order, make_whitening
-from lkgp.solvers.cg import descend
-from lkgp.solvers.refinement import ASTRAY, FLOAT32_RTOL, Equations, LatentSystem
+from lkgp.linalg.transform import Transform, cheapest_order, transform_multiplications
+from lkgp.model import LatentKroneckerGP
+from lkgp.settings import check_positive
+from lkgp.solvers import Solution
+from lkgp.solvers.base import column_norms
 
-# Modes with less than this share of the noise's variance are not started from: dividing by their size would magnify errors.
-DROWNED = 0.01
 # Where nothing is missing, all is exact, and little is left out: a longer spectrum costs next to nothing there.
 COMPLETE_TOLERANCE = 1e-11
+# Iterations with the diagonal alone where cells are missing at random and there are far fewer modes than observations.
+ITERATIONS_AT_RANDOM = 8.0
+# The root of modes over observations up to which the diagonal serves where cells are missing at random.
+MOST_CROWDED = 0.8
+# A factor with so many points, and at most a fifth as many modes, is used by its root: down to rounding, a spectrum is about twice
+# as long as down to the noise, and a product with a root takes two passes.
+LOW_RANK_PAYS, POINTS_PER_MODE = 500, 5
 
 
-@dataclass(frozen=True, eq=False)
-class WhitenedSystem:
-    """C^-1 H C^-T in one precision: what conjugate gradients work on.
+@dataclass(frozen=True)
+class Spectral(EstimatedMethod):
+    """Weights in the truncated eigenbasis of the factors, for large data; exact where nothing is missing and the noise is one number.
 
-    scale: S, (R,); precisions: D^-1 on the whole grid, zero where nothing was observed, (N,)
+    tolerance: how much the log-likelihood, per observation, may change by what is left out of the spectra
+    fit_tolerance: the same while the hyperparameters are sought
+    max_block: modes in the dense block of the whitening, at most
+    The other settings are those of every way of inference by iterative solves; see `EstimatedMethod`.
     """
 
-    transform: Transform
-    whitening: Whitening
-    scale: Tensor
-    precisions: Tensor
+    tolerance: float = 1e-4
+    fit_tolerance: float = 1e-4
+    max_block: int = 8000
 
-    @property
-    def shape(self) -> tuple[int, int]:
-        return len(self.scale), len(self.scale)
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_positive(self, tolerance=self.tolerance, fit_tolerance=self.fit_tolerance, max_block=self.max_block)
 
-    def latent(self, weights: Tensor) -> Tensor:
-        """H W for W (R, c)."""
-        cells = self.transform.up(weights * self.scale[:, None]).mul_(self.precisions)
-        return self.transform.down(cells).mul_(self.scale[:, None]).add_(weights)
+    @classmethod
+    def automatic(cls) -> Sequence["Spectral"]:
+        return (cls(),)
 
-    def __matmul__(self, weights: Tensor) -> Tensor:
-        return self.whitening.solve(self.latent(self.whitening.solve_t(weights)))
+    def for_fitting(self) -> "Spectral":
+        return replace(super().for_fitting(), tolerance=max(self.tolerance, self.fit_tolerance))
 
-    def to(self, dtype: torch.dtype) -> "WhitenedSystem":
-        return WhitenedSystem(
-            self.transform.to(dtype), self.whitening.to(dtype), self.scale.to(dtype), self.precisions.to(dtype)
-        )
+    def plan(self, problem: PlanningProblem) -> Plan:
+        ranks = problem.ranks(self.fit_tolerance if problem.fitting else self.tolerance)
+        cost = spectral_cost(problem, ranks, self.max_block, problem.columns(self.num_samples))
+        words = f"spectral: {' x '.join(str(factor.rank) for factor in ranks)} modes, {cost}"
+        obstacle = "the model is a sum of several products" if len(problem.model.terms) > 1 else ""
+        return Plan(self, words, cost, obstacle=obstacle)
 
-
-class WeightEquations(Equations):
-    """H h = S F^T P^T D^-1 B for B (n, c)."""
-
-    def __init__(self, system: "SpectralSystem", rhs: Tensor) -> None:
-        super().__init__(rhs, system.noise, system.exact, system.fast)
-        self.system = system
-        self.target = system.to_weights(rhs / self.noise)
-
-    def begin(self, start: Tensor | None) -> Tensor:
-        return torch.zeros_like(self.target) if start is None else self.system.weights_of(start)
-
-    def residual(self, unknowns: Tensor) -> Tensor:
-        return self.target - self.exact.latent(unknowns)
-
-    def polished(self, unknowns: Tensor) -> Tensor:
-        residual, whitening = self.residual(unknowns), self.exact.whitening
-        if not len(whitening.modes):
-            return residual
-        # The residual of A^-1 B weighs modes by their size, and conjugate gradients do not. The leading modes, given the others,
-        # are those that the block knows how to solve for.
-        step = torch.cholesky_solve(residual[whitening.modes], whitening.block)
-        unknowns.index_add_(0, whitening.modes, step)
-        return self.residual(unknowns)
-
-    def error_bound(self, residual: Tensor) -> Tensor:
-        return torch.linalg.vector_norm(residual, dim=0)
-
-    def true_residual(self, residual: Tensor) -> Tensor:
-        # b - A x = -P F S (residual in weights)
-        return torch.linalg.vector_norm(self.system.to_observations(residual), dim=0) / self.norms
-
-    def energy(self, unknowns: Tensor, residual: Tensor) -> Tensor:
-        # from above, with an error of second order in the residual
-        return (self.plain - (unknowns * (self.target + residual)).sum(dim=0)).clamp(min=1e-300)
-
-    def correction(self, residual: Tensor, rtol: float, budget: int) -> tuple[Tensor, int, int]:
-        system, whitening = self.fast, self.exact.whitening
-        whitened = whitening.solve(residual)
-        sizes = torch.linalg.vector_norm(whitened, dim=0).clamp(min=1e-300)
-        carried = (whitened / sizes).to(system.scale.dtype)
-        step = torch.zeros_like(carried)
-        everything = torch.arange(residual.shape[1], device=residual.device)
-        products, iterations, _ = descend(
-            system, None, step, carried, everything, max(rtol, FLOAT32_RTOL), budget, astray=ASTRAY
-        )
-        return whitening.solve_t(step.double() * sizes), iterations, products
-
-    def answer(self, unknowns: Tensor) -> tuple[Tensor, Tensor]:
-        cells = self.system.to_cells(unknowns)
-        return (self.rhs - cells.index_select(1, self.system.index).mT) / self.noise, self.system.grid_order(cells)
+    def system(
+        self,
+        model: LatentKroneckerGP,
+        data: Observations,
+        *,
+        columns: int,
+        operators: OperatorFactory = LatentKronecker,
+    ) -> "SpectralSystem":
+        return SpectralSystem(self, model, data, operators, columns)
 
 
-class SpectralSystem(LatentSystem):
-    """A, for one set of hyperparameters, in its truncated eigenbasis.
+def spectral_cost(problem: PlanningProblem, ranks: Sequence[FactorRanks], max_block: int, columns: int) -> Cost:
+    """Of solves for `columns` right-hand sides in the truncated eigenbasis."""
+    grid, shapes = problem.grid, [(f.points, f.rank) for f in ranks]
+    transform = transform_multiplications([shapes[k] for k in cheapest_order(shapes)])
+    share = grid.num_observed / grid.num_cells
+    diagonal = 1 + product_spectrum(ranks) * share / problem.least_noise
+    iterations, block, build = _iterations(problem, diagonal, transform, [f.rank for f in ranks], max_block, columns)
+    work = columns * (iterations * (transform + block**2) / 2 + CHECKS * transform)
+    memory = 8.0 * (3 * sum(f.points**2 for f in ranks) + 3 * block**2) + problem.column_memory(columns)
+    return Cost(sum(f.decomposition for f in ranks) + build + work, memory)
 
-    factors: K_k, (n_k, n_k)
-    noise: the diagonal of D, (n,)
-    tolerance: how much the log-likelihood, by observation, may change by what is left out of the spectra
-    max_block: leading modes in the dense block, at the most
-    columns: how many right-hand sides the system will be solved for, roughly: more of them make a larger block worth its while
-    precision: of the products inside the solves; residuals are always checked in float64
+
+def _iterations(
+    problem: PlanningProblem, diagonal: Tensor, product: float, ranks: Sequence[int], max_block: int, columns: int
+) -> tuple[float, int, float]:
+    """Iterations with the cheapest whitening, modes in its block, and multiplications of making it.
+
+    diagonal: of H, (R,), descending
     """
+    grid = problem.grid
+    # By the law of Marchenko and Pastur, when c = modes / observations and cells are missing at random.
+    crowding = math.sqrt(float((diagonal > 2).sum()) / grid.num_observed)
+    if grid.num_observed == grid.num_cells:
+        return 2.0, 0, 0.0
+    if crowding < MOST_CROWDED and missing_at_random(grid):
+        return ITERATIONS_AT_RANDOM * (1 + crowding) / (1 - crowding), 0, 0.0
+    block = cheapest_block(diagonal, product, grid.shape, ranks, max_block, columns)
+    left = float(diagonal[block]) if block < len(diagonal) else 1.0
+    build = BLOCK_WEIGHT * block_multiplications(grid.shape, ranks, block)
+    return ITERATIONS_PER_ROOT * math.sqrt(left), block, build
+
+
+class SpectralSystem(System):
+    """A, for one set of hyperparameters, in its truncated eigenbasis."""
 
     def __init__(
         self,
-        factors: tuple[Factor, ...],
-        noise: Tensor,
-        grid: PartialGrid,
-        tolerance: float = 1e-6,
-        max_block: int = 8000,
-        columns: int = 20,
-        precision: torch.dtype = torch.float32,
+        method: Spectral,
+        model: LatentKroneckerGP,
+        data: Observations,
+        operators: OperatorFactory,
+        columns: int,
     ) -> None:
-        self.grid, self.noise = grid, noise.double()
-        dense = [factor_dense(factor).double() for factor in factors]
-        if self.complete:
-            tolerance = min(tolerance, COMPLETE_TOLERANCE)
-        largest = largest_tails(dense, float(self.noise.min()), grid.num_observed, tolerance)
-        spectra = [FactorBasis.of(matrix, *most) for matrix, most in zip(dense, largest, strict=True)]
-        self.truncation = (
-            sum(s.tail / max(tail, 1e-300) for s, (tail, _) in zip(spectra, largest, strict=True))
-            * tolerance
-            / len(dense)
-        )
-        self.order = cheapest_order([s.vectors.shape for s in spectra])  # type: ignore[misc]
-        self.spectra = [spectra[k] for k in self.order]
-        self.shape = tuple(grid.shape[k] for k in self.order)
-        moved = torch.arange(grid.num_cells, device=noise.device).view(grid.shape).permute(self.order).flatten()
-        place = torch.empty_like(moved).index_copy_(0, moved, torch.arange(len(moved), device=noise.device))
-        self.index = place[grid.index]  # of the observed cells, in this order of the axes
-        scale = product_roots(self.spectra)
-        transform = Transform([spectrum.vectors.contiguous() for spectrum in self.spectra])
-        precisions = scale.new_zeros(grid.num_cells).index_copy_(0, self.index, 1 / self.noise)
-        self.whitening = make_whitening(transform, scale, precisions, self.shape, max_block, columns)
-        self.exact = WhitenedSystem(transform, self.whitening, scale, precisions)
-        self.fast = self.exact if precision == torch.float64 else self.exact.to(precision)
+        super().__init__(model, data, operators)
+        self.method, grid = method, data.grid
+        with torch.no_grad():
+            self.factors: list[Factor] = model.terms[0].factors(grid.coords)
+            tolerance = min(method.tolerance, COMPLETE_TOLERANCE) if self.complete else method.tolerance
+            traces = [float(factor.entries_diagonal().double().sum()) for factor in self.factors]
+            row_sums = [factor.largest_row_sum() for factor in self.factors]
+            largest = largest_tails(traces, row_sums, float(self.noise.min()), grid.num_observed, tolerance)
+            spectra = [factor.basis(*most) for factor, most in zip(self.factors, largest, strict=True)]
+            shares = [s.tail / max(tail, 1e-300) for s, (tail, _) in zip(spectra, largest, strict=True)]
+            self.truncation = sum(shares) * tolerance / len(shares)
+            self.space = WeightSpace(spectra, self.noise, grid, method.max_block, columns, method.fast_dtype)
 
     @property
     def complete(self) -> bool:
         """Whether H is diagonal: no cell is missing and the noise is one number."""
-        return self.grid.num_observed == self.grid.num_cells and bool((self.noise == self.noise[0]).all())
+        grid = self.data.grid
+        return grid.num_observed == grid.num_cells and bool((self.noise == self.noise[0]).all())
 
-    @property
-    def known_logdet(self) -> Tensor:
-        """log det C C^T + log det D: what is left of log det A is the trace of the logarithm of the whitened system."""
-        return self.whitening.logdet + self.noise.log().sum()
+    @cached_property
+    def structures(self) -> tuple[str, ...]:
+        kinds = list(self.model.structures(self.data.grid))
+        for axis, spectrum in zip(self.space.order, self.space.spectra, strict=True):
+            points = self.data.grid.shape[axis]
+            few = points >= LOW_RANK_PAYS and POINTS_PER_MODE * spectrum.rank <= points
+            if kinds[axis] == DenseFactor.kind and few:
+                kinds[axis] = LowRankFactor.kind
+        return tuple(kinds)
+
+    # Solving
+
+    def solve_once(self, rhs: Tensor, purpose: Purpose, start: Tensor | None, goal: float) -> LatentSolution:
+        accuracy = {
+            Purpose.LIKELIHOOD: self.method.rtol,
+            Purpose.CURVATURE: CURVATURE_RTOL,
+            Purpose.MEAN: self.method.rtol,
+            Purpose.SAMPLES: self.method.sample_rtol,
+        }
+        return self._solve(rhs, accuracy[purpose], goal, start)
+
+    def _solve(self, rhs: Tensor, rtol: float, goal: float, start: Tensor | None = None) -> LatentSolution:
+        equations = WeightEquations(self.space, rhs)
+        # The inner residual is a little smaller than what is asked for, which leaves room for what was truncated.
+        solved = equations.solve(rtol, INNER_SHARE * goal, start, self.method.max_iterations)
+        unknowns, errors, iterations, products, reason = solved
+        values, latent = equations.answer(unknowns)
+        return LatentSolution(values, errors, iterations, products, reason, rtol, latent)
+
+    def residual_goal(self, rhs: Tensor, purpose: Purpose) -> float:
+        if purpose is Purpose.MEAN:
+            return self.method.residual_rtol
+        # The residual of the data is an error of the function; it must be small beside the spread of the posterior.
+        return min(self.method.sample_rtol, SMALL_ERROR * self.spread / float(column_norms(rhs).max()))
+
+    def correction(self, residual: Tensor, goal: float) -> Solution:
+        return self._solve(residual, 1.0, goal)
+
+    def trusts(self, solution: Solution) -> bool:
+        return bool((solution.residuals <= LOOSEST_RTOL).all())
 
     @property
     def spread(self) -> float:
         """The size of a posterior deviation of f over the observed cells, about: the root of n / N times the sum of S^2 / H_ii."""
-        variance = (self.exact.scale / self.whitening.diagonal).square().sum()
-        return math.sqrt(float(variance) * self.grid.num_observed / self.grid.num_cells)
+        variance = (self.space.exact.scale / self.space.whitening.diagonal).square().sum()
+        return math.sqrt(float(variance) * self.data.grid.num_observed / self.data.grid.num_cells)
+
+    # The likelihood
+
+    def log_determinant(
+        self, seed: int, num_probes: int | None = None, steps: int | None = None, max_memory: float | None = None
+    ) -> tuple[Tensor, float]:
+        # log det C C^T + log det D, and by quadrature the trace of the logarithm of the whitened system
+        known = self.space.whitening.logdet + self.noise.log().sum()
+        count = 1 if self.complete else (num_probes or self.method.num_probes)
+        generator = torch.Generator(self.noise.device).manual_seed(seed)
+        shape = (self.space.size, count)
+        normals = torch.randn(shape, generator=generator, dtype=torch.float64, device=self.noise.device)
+        length = 1 if self.complete else (steps or self.method.lanczos_steps)
+        left, error = trace_of_log(
+            self.space.exact.__matmul__, random_signs(normals), length, max_memory=max_memory
+        )
+        return left + known, 0.0 if self.complete else error
 
     @property
-    def size(self) -> int:
-        """R, the number of weights."""
-        return len(self.exact.scale)
+    def needs_probes(self) -> bool:
+        return not self.complete
 
-    def scatter(self, values: Tensor) -> Tensor:
-        """P^T X for X (n, c), as (c, N)."""
-        return values.new_zeros(values.shape[1], self.grid.num_cells).index_copy_(1, self.index, values.mT)
-
-    def to_weights(self, values: Tensor) -> Tensor:
-        """S F^T P^T X for X (n, c), as (R, c)."""
-        return self.exact.transform.down(self.scatter(values)).mul_(self.exact.scale[:, None])
-
-    def to_cells(self, weights: Tensor) -> Tensor:
-        """F S W for W (R, c), as (c, N)."""
-        return self.exact.transform.up(weights * self.exact.scale[:, None])
-
-    def to_observations(self, weights: Tensor) -> Tensor:
-        """P F S W for W (R, c), as (n, c)."""
-        return self.to_cells(weights).index_select(1, self.index).mT
-
-    def equations(self, rhs: Tensor) -> WeightEquations:
-        return WeightEquations(self, rhs)
-
-    def weights_of(self, cells: Tensor) -> Tensor:
-        """The weights of functions (c, N) on the grid, (R, c), except for modes so far below the noise that it drowns them."""
-        moved = self._own_order(cells.double())
-        scale = self.exact.scale[:, None]
-        return self.exact.transform.down(moved).mul_(scale / (scale.square() + DROWNED * self.noise.mean()))
-
-    def _own_order(self, cells: Tensor) -> Tensor:
-        """Functions (c, N) with their axes in the order of this system."""
-        if self.order == tuple(range(len(self.order))):
-            return cells
-        return cells.view(-1, *self.grid.shape).permute(0, *(k + 1 for k in self.order)).reshape(len(cells), -1)
-
-    def grid_order(self, cells: Tensor) -> Tensor:
-        """Functions (c, N) with their axes in the order of the grid."""
-        if self.order == tuple(range(len(self.order))):
-            return cells
-        return (
-            cells.view(-1, *self.shape)
-            .permute(0, *(self.order.index(k) + 1 for k in range(len(self.order))))
-            .reshape(len(cells), -1)
-        )
-
-    def remaining_logdet(
-        self, num_probes: int, steps: int, seed: int, max_memory: float | None = None
-    ) -> tuple[Tensor, float]:
-        """log det A - `known_logdet` and its standard error, by quadrature; exact where H is diagonal."""
-        shape = (self.size, 1 if self.complete else num_probes)
-        generator = torch.Generator(self.noise.device).manual_seed(seed)
-        signs = random_signs(torch.randn(shape, generator=generator, dtype=torch.float64, device=self.noise.device))
-        left, error = trace_of_log(self.exact.__matmul__, signs, 1 if self.complete else steps, max_memory=max_memory)
-        return left, 0.0 if self.complete else error
-
-    def prior_data(self, normals: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """Draws of the data from the prior, (n, s): P F S F^T w + D^1/2 e for w (N, s) and e (n, s), standard normal.
-
-        The symmetric root changes smoothly with the hyperparameters, and so do the draws. Also returns the functions at every
-        cell, (s, N).
-        """
-        weights = self.exact.transform.down(self._own_order(normals.mT).contiguous())
-        cells = self.to_cells(weights)
-        return cells.index_select(1, self.index).mT + self.noise.sqrt()[:, None] * noise, self.grid_order(cells)
-
-    def factor_weights(self, x: Tensor, shares: list[float]) -> list[Tensor]:
-        """G_k with <G_k, dK_k> = sum_j share_j x_j^T P (dK_k (x) the other factors) P^T x_j, d tensors (n_k, n_k).
-
-        x: (n, c); shares: c numbers
-        """
-        weights = [x.new_zeros(n, n) for n in self.grid.shape]
-        for column, sign in zip(x.mT, shares, strict=True):
-            cells = self.scatter(column[:, None]).view(self.shape)
-            for place, axis in enumerate(self.order):
-                part = cells
-                for other, spectrum in enumerate(self.spectra):
-                    if other != place:
-                        part = torch.tensordot(part, spectrum.root, dims=([other], [0])).movedim(-1, other)
-                unfolded = part.movedim(place, 0).reshape(self.shape[place], -1)
-                weights[axis].addmm_(unfolded, unfolded.mT, alpha=sign)
-        return weights
-
-    def explained_variance(self, crosses: tuple[Tensor, ...]) -> Tensor:
-        """Where H is diagonal: k_*^T A^-1 k_* at every cell of another grid, (n'_1, ..., n'_d).
-
-        crosses: C_k, (n'_k, n_k), covariances from the points of that grid to the points of factor k
-        """
-        # C_k lies in the span of Q_k, so k_*^T A^-1 k_* = sum over modes of (C_1 Q_1)^2 (x) ... (x) (C_d Q_d)^2 / (S^2 + s^2)
-        squares = Transform(
-            [(crosses[k].double() @ s.vectors).square() for k, s in zip(self.order, self.spectra, strict=True)]
-        )
-        explained = squares.up((1 / (self.exact.scale.square() + self.noise[0]))[:, None])
-        return explained.view([len(crosses[k]) for k in self.order]).permute(
-            [self.order.index(k) for k in range(len(self.order))]
-        )
-
-    def complete_trace_weights(self) -> tuple[list[Tensor], float]:
-        """Where H is diagonal: G_k with <G_k, dK_k> = tr(A^-1 (dK_k (x) the other factors)), and the mean diagonal entry of A^-1."""
-        noise = float(self.noise[0])
-        ranks = [spectrum.rank for spectrum in self.spectra]
-        total = self.exact.scale.square().view(ranks) + noise
-        weights: dict[int, Tensor] = {}
-        for place, axis in enumerate(self.order):
+    def exact_trace(self) -> GradientWeights | None:
+        """Where H is diagonal: G_k with <G_k, dK_k> = tr(A^-1 (dK_k (x) the other factors)), and the diagonal of A^-1."""
+        if not self.complete:
+            return None
+        noise, space = float(self.noise[0]), self.space
+        ranks = [spectrum.rank for spectrum in space.spectra]
+        squares = space.exact.scale.square().view(ranks)
+        total = squares + noise
+        weights: dict[int, Any] = {}
+        for place, axis in enumerate(space.order):
             # sum over the other factors' modes of l' / (l l' + s^2), and of l' / s^2 outside of the span of Q_k
-            others = (
-                self.exact.scale.square().view(ranks).movedim(place, 0)[-1].reshape(1, -1)
-                / self.spectra[place].values[-1]
-            )
+            others = squares.movedim(place, 0)[-1].reshape(1, -1) / space.spectra[place].values[-1]
             inside = (others / total.movedim(place, 0).reshape(ranks[place], -1)).sum(dim=1)
             outside = float(others.sum()) / noise
-            q = self.spectra[place].vectors
-            weights[axis] = (q * (inside - outside)) @ q.mT
-            weights[axis].diagonal().add_(outside)
-        diagonal = float((1 / total).sum()) + (self.grid.num_cells - self.size) / noise
-        return [weights[k] for k in range(len(weights))], diagonal / self.grid.num_cells
+            q = space.spectra[place].vectors
+            weight = (q * (inside - outside)) @ q.mT
+            weight.diagonal().add_(outside)
+            weights[axis] = self.factors[axis].fold(weight)
+        cells = self.data.grid.num_cells
+        diagonal = (float((1 / total).sum()) + (cells - space.size) / noise) / cells
+        return GradientWeights([[weights[k] for k in range(len(weights))]], torch.full_like(self.noise, diagonal))
+
+    def quadratic_weights(self, x: Tensor, shares: Sequence[float]) -> GradientWeights:
+        # With roots of the other factors, x^T P (dK_k (x) U U^T) P^T x = <Z Z^T, dK_k>, Z = U^T P^T x unfolded along axis k
+        weights: list[Any] = [None] * len(self.factors)
+        for column, share in zip(x.mT, shares, strict=True):
+            cells = self.space.scatter(column[:, None]).view(1, *self.space.shape)
+            for place, axis in enumerate(self.space.order):
+                part = cells
+                for other, spectrum in enumerate(self.space.spectra):
+                    if other != place:
+                        part = along_axis(part, spectrum.root, other)
+                z = unfolded(part, place)
+                added = self.factors[axis].pull_back(share * z, z)
+                weights[axis] = added if weights[axis] is None else weights[axis] + added
+        share_of = torch.tensor(list(shares), dtype=x.dtype, device=x.device)
+        return GradientWeights([weights], x.square() @ share_of)
+
+    def prior_data(self, normals: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+        # P F S F^T w + D^1/2 e: the symmetric root changes smoothly with the hyperparameters, and so do the draws
+        space = self.space
+        weights = space.exact.transform.down(space.own_order(normals.mT).contiguous())
+        cells = space.to_cells(weights)
+        data = cells.index_select(1, space.index).mT + self.noise.sqrt()[:, None] * noise
+        return data, space.grid_order(cells)
+
+    # The posterior
+
+    def explained_variance(self, crosses: Sequence[Tensor]) -> Tensor | None:
+        if not self.complete:
+            return None
+        # C_k lies in the span of Q_k, so k_*^T A^-1 k_* = sum over modes of (C_1 Q_1)^2 (x) ... (x) (C_d Q_d)^2 / (S^2 + s^2)
+        order, spectra = self.space.order, self.space.spectra
+        squares = Transform([(crosses[k].double() @ s.vectors).square() for k, s in zip(order, spectra, strict=True)])
+        explained = squares.up((1 / (self.space.exact.scale.square() + self.noise[0]))[:, None])
+        back = [order.index(k) for k in range(len(order))]
+        return explained.view([len(crosses[k]) for k in order]).permute(back)
+
+    @property
+    def exact_variance(self) -> bool:
+        return self.complete
+

@@ -1,27 +1,18 @@
-"""Matrices that are multiplied with and never formed."""
+"""Matrices that are multiplied with and never formed, and what makes systems with them easy to solve."""
 
-from linear_operator.operators import RootLinearOperator as LowRankFactor
-
-from lkgp.linalg.factors import (
-    Factor,
-    LazyFactor,
-    ToeplitzFactor,
-    factor_dense,
-    factor_diagonal,
-    factor_rows,
-    kronecker_matmul,
-)
-from lkgp.linalg.kronecker import CrossKronecker, LatentKronecker
+from lkgp.linalg.factors import DenseFactor, Factor, LazyFactor, LowRankFactor, ToeplitzFactor, as_factor
+from lkgp.linalg.kronecker import CrossKronecker, LatentKronecker, OperatorFactory
+from lkgp.linalg.products import kronecker_matmul
 
 __all__ = [
     "CrossKronecker",
+    "DenseFactor",
     "Factor",
     "LatentKronecker",
     "LazyFactor",
     "LowRankFactor",
+    "OperatorFactory",
     "ToeplitzFactor",
-    "factor_dense",
-    "factor_diagonal",
-    "factor_rows",
+    "as_factor",
     "kronecker_matmul",
 ]

@@ -1,4 +1,4 @@
-"""The spectrum of one factor, cut where it no longer matters."""
+"""The eigenpairs of one factor, cut off where they no longer matter."""
 
 import math
 from collections.abc import Sequence
@@ -7,20 +7,20 @@ from math import prod
 
 import numpy as np
 import torch
-from scipy.linalg import lapack, qr
+from scipy.linalg import qr
 from torch import Tensor
 
-# Eigenvalues that are left out stay below this share of the noise.
+from lkgp.linalg.roots import check_finite, pivoted_root
+
+# Eigenvalues that are left out stay below this share of the noise: then a solve with what is kept leaves a residual of at
+# most a tenth, and refinement by the residual converges by a digit each time.
 FAR_BELOW = 0.1
-# What a pivoted factorisation leaves is known by its trace; its largest eigenvalue is taken to be one part in so many of that.
+# What a pivoted factorisation leaves is known by its trace; its largest eigenvalue is taken to be one part in so many of that. Rests
+# are spread over many modes; refinement finds out, and only takes longer, where this one is not.
 RANK_OF_REST = 10.0
-# From this many points on, a pivoted Cholesky factorisation finds out first whether the rank is low.
+# From this many points on, a pivoted Cholesky factorisation finds out first whether the rank is low;
+# `scripts/calibrate_costs.py` measures where that pays.
 PIVOTED_PAYS = 500
-
-
-def check_finite(matrix: Tensor) -> None:
-    if not bool(torch.isfinite(matrix).all()):
-        raise torch.linalg.LinAlgError("a factor has values that are not finite")
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,7 +28,7 @@ class FactorBasis:
     """K = Q diag(l) Q^T up to its numerical rank.
 
     vectors: Q, (n_k, r) orthonormal; values: l, (r,), positive and ascending
-    tail: the sum of the eigenvalues that were left out, at the most
+    tail: the sum of the eigenvalues that were left out, at most
     """
 
     vectors: Tensor
@@ -37,31 +37,46 @@ class FactorBasis:
 
     @classmethod
     def of(cls, matrix: Tensor, largest_tail: float = 0.0, largest_value: float = math.inf) -> "FactorBasis":
-        """Keep the eigenpairs of `matrix` (n_k, n_k) that stand out of rounding, less those whose sum is below `largest_tail` and none
-        of which exceeds `largest_value`.
+        """Keep the eigenpairs of `matrix` (n_k, n_k) that stand out of rounding, less those whose sum is below `largest_tail`
+        and none of which exceeds `largest_value`.
         """
         check_finite(matrix)
         matrix = matrix.double()
         # Half of what may be left out goes to the pivoted factorisation, half to the eigenvalues.
         most = min(largest_tail, RANK_OF_REST * largest_value) / 2
         low = _low_rank_root(matrix, most) if len(matrix) >= PIVOTED_PAYS else None
-        if low is None:
-            values, vectors = torch.linalg.eigh(matrix)
-            left_out = 0.0
-        else:
-            root, left_out = low
-            values, vectors = _eigenpairs(root, matrix.device)
+        if low is not None:
+            return cls.of_root(*low, largest_tail, largest_value, matrix.device)
+        values, vectors = torch.linalg.eigh(matrix)
+        return cls._kept(values, vectors, 0.0, largest_tail, largest_value)
+
+    @classmethod
+    def of_root(
+        cls,
+        root: np.ndarray,
+        left_out: float,
+        largest_tail: float,
+        largest_value: float,
+        device: torch.device | None = None,
+    ) -> "FactorBasis":
+        """The same of L L^T, L (n_k, r), to which half of what may be left out belongs; `left_out`: the trace of what L lacks."""
+        values, vectors = _eigenpairs(root, device)
+        return cls._kept(values, vectors, left_out, 0.5 * largest_tail, 0.5 * largest_value)
+
+    @classmethod
+    def _kept(
+        cls, values: Tensor, vectors: Tensor, left_out: float, largest_tail: float, largest_value: float
+    ) -> "FactorBasis":
         tail = values.clamp(min=0).cumsum(0)  # ascending: tail[l] is the sum of the l + 1 smallest
-        standing_out = values > torch.finfo(values.dtype).eps * len(matrix) * values[-1]
-        share = 1.0 if low is None else 0.5
-        keep = standing_out & ((tail > share * largest_tail) | (values > share * largest_value))
+        standing_out = values > torch.finfo(values.dtype).eps * len(vectors) * values[-1]
+        keep = standing_out & ((tail > largest_tail) | (values > largest_value))
         keep[-1] = True
         left_out += values.detach().clamp(min=0)[~keep].sum().item()
         return cls(vectors[:, keep], values[keep], left_out)
 
     @classmethod
     def leading(cls, matrix: Tensor, most: int, threshold: float) -> "FactorBasis":
-        """About the `most` leading eigenpairs of `matrix` (n_k, n_k), as far as they exceed `threshold`; never more than is there.
+        """About the `most` leading eigenpairs of `matrix` (n_k, n_k), as far as they exceed `threshold`.
 
         K - Q diag(l) Q^T is positive semidefinite.
         """
@@ -69,8 +84,7 @@ class FactorBasis:
         if len(matrix) < PIVOTED_PAYS:
             values, vectors = torch.linalg.eigh(matrix)
         else:
-            root = pivoted_root(matrix, threshold)[0][:, :most]
-            values, vectors = _eigenpairs(root, matrix.device)
+            values, vectors = _eigenpairs(pivoted_root(matrix, threshold)[0][:, :most], matrix.device)
         keep = values > max(threshold, torch.finfo(values.dtype).eps * len(matrix) * float(values[-1]))
         keep[-1] = True
         return cls(vectors[:, keep], values[keep], float(matrix.diagonal().sum() - values[keep].sum()))
@@ -85,34 +99,8 @@ class FactorBasis:
         return self.vectors * self.values.sqrt()
 
     def coefficients(self, cross: Tensor) -> Tensor:
-        """c with c c'^T = K between points, from their covariances with the points of this factor, (n', n_k) -> (n', r)."""
+        """C with C C'^T = K between points, from their covariances with the points of this factor, (n', n_k) -> (n', r)."""
         return (cross @ self.vectors) / self.values.sqrt()
-
-
-@dataclass(frozen=True, eq=False)
-class TriangularRoot:
-    """K = R R^T up to rounding, by a pivoted Cholesky factorisation: far cheaper than eigenpairs, and all that a draw needs.
-
-    root: R, (n_k, r); pivots: the points where R is a lower triangle, (r,)
-    """
-
-    root: Tensor
-    pivots: Tensor
-
-    @classmethod
-    def of(cls, matrix: Tensor, threshold: float = 0.0) -> "TriangularRoot":
-        """matrix: K, (n_k, n_k); threshold: variances that are left out are below this, or below what rounding leaves."""
-        check_finite(matrix)
-        root, pivots = pivoted_root(matrix.double(), threshold)
-        return cls(torch.from_numpy(root).to(matrix.device), torch.from_numpy(pivots).long().to(matrix.device))
-
-    @property
-    def rank(self) -> int:
-        return len(self.pivots)
-
-    def coefficients(self, cross: Tensor) -> Tensor:
-        """C with C R^T = the covariances of other points with the points of this factor, (n', n_k) -> (n', r)."""
-        return torch.linalg.solve_triangular(self.root[self.pivots], cross[:, self.pivots].mT, upper=False).mT
 
 
 def product_roots(bases: Sequence[FactorBasis]) -> Tensor:
@@ -123,45 +111,32 @@ def product_roots(bases: Sequence[FactorBasis]) -> Tensor:
     return roots
 
 
-def largest_tails(factors: Sequence[Tensor], noise: float, n: int, tolerance: float) -> list[tuple[float, float]]:
-    """How much of each spectrum may be left out, by its trace, and which eigenvalue at the most.
+def largest_tails(
+    traces: Sequence[float], row_sums: Sequence[float], noise: float, n: int, tolerance: float
+) -> list[tuple[float, float]]:
+    """How much of each spectrum may be left out, by its trace, and which eigenvalue at most.
 
     The trace of all that is left out of the product is at most sum_k tail_k prod_(l != k) tr K_l, and the log-likelihood of n
-    observations changes by at most that over twice the noise: that is to be below tolerance * n. No eigenvalue that is left out, not
-    even with the largest of the other factors, may come near the noise either, or solves could not be mended by their residuals.
+    observations changes by at most that over twice the noise: that is to be below tolerance * n. No eigenvalue that is left out,
+    not even with the largest of the other factors, may come near the noise either, or solves could not be corrected by their
+    residuals.
+
+    traces: of every factor; row_sums: the largest sum of a row of each, which no eigenvalue exceeds
     """
-    traces = [max(float(factor.diagonal().sum()), 1e-300) for factor in factors]
-    # The largest eigenvalue is at most the largest sum of a row.
-    largest = [max(float(factor.abs().sum(dim=1).max()), 1e-300) for factor in factors]
+    traces, row_sums = ([max(number, 1e-300) for number in numbers] for numbers in (traces, row_sums))
     tails = []
-    for k in range(len(factors)):
-        others, peak = prod(traces[:k] + traces[k + 1 :]), prod(largest[:k] + largest[k + 1 :])
-        tails.append((tolerance * n * noise / len(factors) / others, FAR_BELOW * noise / peak))
+    for k in range(len(traces)):
+        others, peak = prod(traces[:k] + traces[k + 1 :]), prod(row_sums[:k] + row_sums[k + 1 :])
+        tails.append((tolerance * n * noise / len(traces) / others, FAR_BELOW * noise / peak))
     return tails
 
 
-def _eigenpairs(root: np.ndarray, device: torch.device) -> tuple[Tensor, Tensor]:
+def _eigenpairs(root: np.ndarray, device: torch.device | None) -> tuple[Tensor, Tensor]:
     """Eigenvalues (r,), ascending, and eigenvectors (n_k, r) of L L^T, L (n_k, r)."""
     # With L = Q R: the eigenpairs of the small R R^T, turned by Q.
     q, r = qr(root, mode="economic", check_finite=False)
     small, turned = np.linalg.eigh(r @ r.T)
     return torch.from_numpy(small).to(device), torch.from_numpy(q @ turned).to(device)
-
-
-def pivoted_root(matrix: Tensor, threshold: float) -> tuple[np.ndarray, np.ndarray]:
-    """L (n_k, r) with L L^T ~ K: a Cholesky factorisation, the largest remaining variance first, until all are below `threshold`.
-
-    What it leaves is positive semidefinite, so its trace bounds all of its eigenvalues; and so it is after any number of columns.
-    Also returns the points that were taken first, (r,), where L is a lower triangle.
-    """
-    n = len(matrix)
-    rounding = n * float(np.finfo(float).eps) * float(matrix.diagonal().max())
-    factor, pivots, rank, _ = lapack.dpstrf(
-        np.asfortranarray(matrix.detach().cpu().numpy()), tol=max(threshold, rounding), lower=1
-    )
-    root = np.empty((n, rank))
-    root[pivots - 1] = np.tril(factor)[:, :rank]
-    return root, pivots[:rank] - 1
 
 
 def _low_rank_root(matrix: Tensor, largest_tail: float) -> tuple[np.ndarray, float] | None:

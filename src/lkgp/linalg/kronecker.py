@@ -1,68 +1,86 @@
-"""The covariance of the observed cells, P (K_1 (x) ... (x) K_d) P^T + D, and its cross-covariance to other cells."""
+"""The covariance of the observed cells: products of factors, summed, and the noise."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
+from typing import Any, Protocol
 
 import torch
 from linear_operator.operators import LinearOperator
 from torch import Tensor
 
 from lkgp.data.grid import PartialGrid
-from lkgp.linalg.factors import (
-    Factor,
+from lkgp.linalg.factors import Factor, as_factor
+from lkgp.linalg.products import (
     aligned_rows,
     batches_pay,
-    factor_diagonal,
-    factor_rows,
     kronecker_matmul,
     kronecker_matmul_in_batches,
     kronecker_matmul_in_place,
 )
 
-# Products work on about this many cells at a time: enough for full speed, little beside the factors.
+# Products work on about this many cells at a time (32 MB in float64): enough for full speed, little beside the factors.
 CHUNK_CELLS = 2**22
-# But on up to this many columns, because reading and writing a single column of a matrix of rows takes as long as four.
+# But on up to this many columns, because reading and writing a single column of a matrix of rows takes as long as four: a cache
+# line holds eight numbers.
 CHUNK_COLUMNS = 4
 
 
-class LatentKronecker(LinearOperator):
-    """A = P (K_1 (x) ... (x) K_d) P^T + D, n x n and never formed.
+class OperatorFactory(Protocol):
+    """What makes A: `LatentKronecker`, or another class with the same arguments, such as one whose products are shared out."""
 
-    factors_and_noise: K_1, ..., K_d, each (n_k, n_k), then the diagonal of D: a scalar tensor, or (n,) for one variance a cell
+    def __call__(self, *factors_and_noise: Tensor | LinearOperator, grid: PartialGrid, num_terms: int = 1) -> Any: ...
+
+
+class LatentKronecker(LinearOperator):
+    """A = P (sum_t K_t1 (x) ... (x) K_td) P^T + D, n x n and never formed.
+
+    factors_and_noise: the factors of the first term, K_11, ..., K_1d, each (n_k, n_k), then those of the next, and last the
+        diagonal of D: a scalar tensor, or (n,) for one variance per cell
     grid: which cells are observed
+    num_terms: how many products are summed
 
     Leading batch dimensions of the factors are allowed, as `LinearOperator` asks.
     """
 
-    def __init__(self, *factors_and_noise: Factor, grid: PartialGrid) -> None:
-        super().__init__(*factors_and_noise, grid=grid)
+    def __init__(self, *factors_and_noise: Tensor | LinearOperator, grid: PartialGrid, num_terms: int = 1) -> None:
+        super().__init__(*factors_and_noise, grid=grid, num_terms=num_terms)
         self.grid = grid
-        self.factors: tuple[Factor, ...] = factors_and_noise[:-1]
+        factors = tuple(as_factor(factor) for factor in factors_and_noise[:-1])
+        width = len(factors) // num_terms
+        self.terms = tuple(factors[start : start + width] for start in range(0, len(factors), width))
         noise: Tensor = factors_and_noise[-1]
         self.noise = noise[None] if noise.ndim == 0 else noise  # (1,) or (n,)
+
+    @property
+    def factors(self) -> tuple[Factor, ...]:
+        """Those of the first term."""
+        return self.terms[0]
 
     def product(self, rhs: Tensor) -> Tensor:
         """A X for X (n, c), as plain autograd: gradients reach the parameters of lazy factors too."""
         if torch.is_grad_enabled() or rhs.ndim > 2 or len(self.batch_shape):
-            cells = rhs.new_zeros(*rhs.shape[:-2], self.grid.num_cells, rhs.shape[-1]).index_copy(
-                -2, self.grid.index, rhs
-            )
-            result = kronecker_matmul(self.factors, cells).index_select(-1, self.grid.index).mT
+            cells = rhs.new_zeros(*rhs.shape[:-2], self.grid.num_cells, rhs.shape[-1])
+            cells = cells.index_copy(-2, self.grid.index, rhs)
+            result = self.latent_product(cells).index_select(-1, self.grid.index).mT
         else:
-            result = self._product_in_chunks(rhs)
-        return (
-            torch.addcmul(result, rhs, self.noise[..., None])
-            if result.requires_grad
-            else result.addcmul_(rhs, self.noise[..., None])
-        )
+            result = self._product_in_chunks(0, rhs)
+            for term in range(1, len(self.terms)):
+                result = result + self._product_in_chunks(term, rhs)
+        noise = self.noise[..., None]
+        return torch.addcmul(result, rhs, noise) if result.requires_grad else result.addcmul_(rhs, noise)
 
-    def _product_in_chunks(self, rhs: Tensor) -> Tensor:
-        """P K P^T X for X (n, c), some columns at a time.
+    def latent_product(self, cells: Tensor) -> Tensor:
+        """K X on the whole grid, for X (..., N, c), as (..., c, N)."""
+        return sum(kronecker_matmul(factors, cells) for factors in self.terms)  # type: ignore[return-value]
+
+    def _product_in_chunks(self, term: int, rhs: Tensor) -> Tensor:
+        """P K_t P^T X for X (n, c), some columns at a time.
 
         Fresh pages cost as much as the arithmetic on them, so all chunks and all factors share the same two arrays.
         """
-        factors, index = self._aligned
+        factors, index = self._aligned[term]
         in_batches = batches_pay(factors)
         num_cells, columns = self.grid.num_cells, rhs.shape[1]
         # On large grids a quarter of the columns at most, so that the two arrays are about half of what all cells would take.
@@ -75,9 +93,8 @@ class LatentKronecker(LinearOperator):
             width = part.shape[1]
             if in_batches:
                 cells = front[: num_cells * width].view(width, num_cells).zero_()
-                for column, observed in zip(
-                    cells, part.mT, strict=True
-                ):  # each on its own: along a second axis that is slower
+                # each on its own: along a second axis that is slower
+                for column, observed in zip(cells, part.mT, strict=True):
                     column.index_copy_(0, self.grid.index, observed)
                 cells, spare = kronecker_matmul_in_batches(factors, cells, front, back)
             else:
@@ -92,15 +109,19 @@ class LatentKronecker(LinearOperator):
         return result
 
     @cached_property
-    def _aligned(self) -> tuple[tuple[Factor, ...], Tensor]:
-        """The factors with aligned rows, and where the observed cells are in their product, (n,)."""
-        factors = tuple(aligned_rows(factor) for factor in self.factors)
-        if all(factor.shape[-2] == factor.shape[-1] for factor in factors):
-            return self.factors, self.grid.index
-        index = torch.zeros_like(self.grid.index)
-        for factor, axis in zip(factors, self.grid.axis_index, strict=True):
-            index.mul_(factor.shape[-2]).add_(axis)
-        return factors, index
+    def _aligned(self) -> list[tuple[tuple[Factor, ...], Tensor]]:
+        """For every term its factors with aligned rows, and where the observed cells are in their product, (n,)."""
+        found = []
+        for term in self.terms:
+            factors = tuple(aligned_rows(factor) for factor in term)
+            if all(factor.shape[-2] == factor.shape[-1] for factor in factors):
+                found.append((term, self.grid.index))
+                continue
+            index = torch.zeros_like(self.grid.index)
+            for factor, axis in zip(factors, self.grid.axis_index, strict=True):
+                index.mul_(factor.shape[-2]).add_(axis)
+            found.append((factors, index))
+        return found
 
     def rows(self, index: Tensor) -> Tensor:
         """Rows `index` (b,) of A, dense, (b, n)."""
@@ -109,17 +130,18 @@ class LatentKronecker(LinearOperator):
 
     def latent_rows(self, index: Tensor) -> Tensor:
         """Rows `index` (b,) of P K P^T, dense, (b, n)."""
-        rows = torch.ones((), dtype=self.dtype, device=self.device)
-        for factor, axis in zip(self.factors, self.grid.axis_index, strict=True):
-            rows = rows * factor_rows(factor, axis[index]).index_select(1, axis)
-        return rows
+        pairs = [[(factor.rows_at, axis) for factor, axis in self._with_axes(term)] for term in self.terms]
+        return sum(_product([rows(axis[index]).index_select(1, axis) for rows, axis in term]) for term in pairs)  # type: ignore[return-value]
 
     def latent_diagonal(self) -> Tensor:
         """The diagonal of P K P^T, (n,)."""
-        diagonal = torch.ones((), dtype=self.dtype, device=self.device)
-        for factor, axis in zip(self.factors, self.grid.axis_index, strict=True):
-            diagonal = diagonal * factor_diagonal(factor)[..., axis]
-        return diagonal
+        parts = [
+            [factor.entries_diagonal()[..., axis] for factor, axis in self._with_axes(term)] for term in self.terms
+        ]
+        return sum(_product(part) for part in parts)  # type: ignore[return-value]
+
+    def _with_axes(self, term: Sequence[Factor]) -> list[tuple[Factor, Tensor]]:
+        return list(zip(term, self.grid.axis_index, strict=True))
 
     def noise_diagonal(self) -> Tensor:
         """The diagonal of D, (n,)."""
@@ -133,21 +155,32 @@ class LatentKronecker(LinearOperator):
         return self.product(rhs)
 
     def _size(self) -> torch.Size:
-        batch = torch.broadcast_shapes(*(factor.shape[:-2] for factor in self.factors))
+        batch = torch.broadcast_shapes(*(factor.shape[:-2] for term in self.terms for factor in term))
         return torch.Size((*batch, self.grid.num_observed, self.grid.num_observed))
 
     def _transpose_nonbatch(self) -> "LatentKronecker":
-        return LatentKronecker(*(factor.mT for factor in self.factors), self._args[-1], grid=self.grid)
+        factors = (factor.mT for term in self.terms for factor in term)
+        return LatentKronecker(*factors, self._args[-1], grid=self.grid, num_terms=len(self.terms))
 
     def _diagonal(self) -> Tensor:
         return self.latent_diagonal() + self.noise
 
     def _get_indices(self, row_index: Tensor, col_index: Tensor, *batch_indices: Tensor) -> Tensor:
         noise = self.noise_diagonal().expand(*self.batch_shape, -1)[(*batch_indices, row_index)]
-        latent = torch.ones((), dtype=self.dtype, device=self.device)
-        for factor, axis in zip(self.factors, self.grid.axis_index, strict=True):
-            latent = latent * factor[(*batch_indices, axis[row_index], axis[col_index])]
+        latent = sum(
+            _product(
+                [factor[(*batch_indices, axis[row_index], axis[col_index])] for factor, axis in self._with_axes(term)]
+            )
+            for term in self.terms
+        )
         return latent + torch.where(row_index == col_index, noise, 0.0)
+
+
+def _product(parts: Sequence[Tensor]) -> Tensor:
+    whole = parts[0]
+    for part in parts[1:]:
+        whole = whole * part
+    return whole
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,7 +190,7 @@ class CrossKronecker:
     factors: C_k, (n'_k, n_k), from the points of factor k to those of the other grid
     """
 
-    factors: tuple[Factor, ...]
+    factors: tuple[Factor | Tensor, ...]
     grid: PartialGrid
 
     def __matmul__(self, rhs: Tensor) -> Tensor:
@@ -166,8 +199,7 @@ class CrossKronecker:
 
     def rows(self, index: Tensor) -> Tensor:
         """Rows `index` (b,) of the cross-covariance, dense, (b, n)."""
-        axes = torch.unravel_index(index, tuple(factor.shape[-2] for factor in self.factors))
-        rows = torch.ones((), dtype=self.factors[0].dtype, device=index.device)
-        for factor, axis, observed in zip(self.factors, axes, self.grid.axis_index, strict=True):
-            rows = rows * factor_rows(factor, axis).index_select(1, observed)
-        return rows
+        factors = [as_factor(factor) for factor in self.factors]
+        axes = torch.unravel_index(index, tuple(factor.shape[-2] for factor in factors))
+        parts = zip(factors, axes, self.grid.axis_index, strict=True)
+        return _product([factor.rows_at(axis).index_select(1, observed) for factor, axis, observed in parts])

@@ -1,0 +1,23 @@
+"""The model: terms (products of kernels over factors), mean and noise. Parameters, and no data."""
+
+from lkgp.model.kernels import check_kernel, default_kernels, discrete_columns, evaluate, is_discrete
+from lkgp.model.mean import ConstantMean, Mean
+from lkgp.model.model import LatentKroneckerGP
+from lkgp.model.noise import LearnedNoise, Noise, as_noise, learned_noise
+from lkgp.model.term import Term
+
+__all__ = [
+    "ConstantMean",
+    "LatentKroneckerGP",
+    "LearnedNoise",
+    "Mean",
+    "Noise",
+    "Term",
+    "as_noise",
+    "check_kernel",
+    "default_kernels",
+    "discrete_columns",
+    "evaluate",
+    "is_discrete",
+    "learned_noise",
+]

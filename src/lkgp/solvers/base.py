@@ -88,13 +88,6 @@ def solve(
     return Solution(values, solution.residuals, solution.iterations, solution.products, solution.reason, solution.rtol)
 
 
-def check_settings(settings: Any, **positive: float) -> None:
-    """Refuse settings that are not positive numbers, by name."""
-    for name, value in positive.items():
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
-            raise InputError(f"{type(settings).__name__}: {name} must be a positive number, not {value!r}.")
-
-
 def column_norms(rhs: Tensor) -> Tensor:
     """The norms (c,) of the columns of (n, c), and one for columns of zeros.
 

@@ -7,71 +7,54 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lkgp.solvers.base import (
-    Reason,
-    Solution,
-    check_settings,
-    column_norms,
-    not_solved,
-    reason_at_exit,
-    scaled_residual,
-)
+from lkgp.settings import Settings, check_positive
+from lkgp.solvers.base import Reason, Solution, column_norms, not_solved
+from lkgp.solvers.refinement import Correction, LinearEquations, refine
 
-# Inner products work on this many entries at a time.
+# Inner products work on this many entries at a time (8 MB in float64), so that no array of the size of the unknowns is made.
 DOT_ENTRIES = 2**20
+# Each descent aims a little below the goal, so that the true residual, which rounds differently, is below it too.
+AIM = 0.9
 
 
 @dataclass(frozen=True)
-class ConjugateGradients:
+class ConjugateGradients(Settings):
     """Stops each column when its own residual is small enough, and freezes it there.
 
     rtol: relative residual that every column must reach, by the true residual
-    max_iterations: at the most, over all restarts
+    max_iterations: at most, over all restarts
     """
 
     rtol: float = 1e-6
     max_iterations: int = 2000
 
     def __post_init__(self) -> None:
-        check_settings(self, rtol=self.rtol, max_iterations=self.max_iterations)
+        check_positive(self, rtol=self.rtol, max_iterations=self.max_iterations)
 
     def solve(self, operator: Any, rhs: Tensor, *, preconditioner: Any = None, x0: Tensor | None = None) -> Solution:
-        # Everything below is for right-hand sides of norm one, so no number here depends on the units of the data.
         norms = column_norms(rhs)
         if not bool(torch.isfinite(norms).all()):
             return not_solved(rhs, Reason.NON_FINITE, self.rtol)
-        columns, products = rhs.shape[1], 0
-        if x0 is None:
-            x, residual = torch.zeros_like(rhs), rhs / norms
-        else:
-            x = x0 / norms
-            residual = scaled_residual(operator, x, rhs, norms)
-            products += columns
-            # A start that is worse than zero is no start.
-            worse = ~(torch.linalg.vector_norm(residual, dim=0) < 1)
-            x[:, worse], residual[:, worse] = 0.0, rhs[:, worse] / norms[worse]
+        equations = DescentEquations(operator, rhs, norms, self.rtol, preconditioner)
+        return equations.solution(refine(equations, equations.begin(x0), self.max_iterations))
 
-        iterations, failure = 0, Reason.ITERATION_LIMIT
-        norm = torch.linalg.vector_norm(residual, dim=0)
-        while bool((norm > self.rtol).any()) and iterations < self.max_iterations:
-            # The residual that conjugate gradients carry along drifts from the true one, so a column counts as converged only
-            # by its true residual. If that is not small enough yet, start again from where it stands.
-            before = norm
-            active = torch.nonzero(norm > self.rtol).flatten()
-            residual = residual if len(active) == columns else residual[:, active]
-            # A little below the goal, so that the true residual, which rounds differently, is below it too.
-            goal, budget = 0.9 * self.rtol, self.max_iterations - iterations
-            spent, steps, failed = descend(operator, preconditioner, x, residual, active, goal, budget)
-            iterations, products = iterations + steps, products + spent + columns
-            residual = scaled_residual(operator, x, rhs, norms)
-            norm = torch.linalg.vector_norm(residual, dim=0)
-            # Halving the residual is the least that a restart must bring; less is rounding.
-            stuck = (norm > self.rtol) & (norm > 0.5 * before)
-            if failed is not None or (iterations < self.max_iterations and bool(stuck.any())):
-                failure = failed or Reason.STAGNATED
-                break
-        reason = reason_at_exit(norm, self.rtol, failure)
-        return Solution(x.mul_(norms), norm, iterations, products, reason, self.rtol)
+
+class DescentEquations(LinearEquations):
+    """A X = B, corrected by conjugate gradients that start at the true residual."""
+
+    def __init__(self, operator: Any, rhs: Tensor, norms: Tensor, rtol: float, preconditioner: Any) -> None:
+        super().__init__(operator, rhs, norms, rtol)
+        self.preconditioner = preconditioner
+
+    def correction(self, residual: Tensor, excess: Tensor, budget: int) -> Correction:
+        # The residual that conjugate gradients carry along drifts from the true one; `refine` starts them again from there.
+        step = torch.zeros_like(residual)
+        columns = torch.arange(residual.shape[1], device=residual.device)
+        goal = AIM * self.rtol
+        products, iterations, failure = descend(
+            self.operator, self.preconditioner, step, residual, columns, goal, budget
+        )
+        return Correction(step, iterations, products, failure)
 
 
 def descend(

@@ -6,10 +6,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lkgp.settings import Settings, check_positive
 from lkgp.solvers.base import (
     Reason,
     Solution,
-    check_settings,
     column_norms,
     not_solved,
     reason_at_exit,
@@ -18,7 +18,7 @@ from lkgp.solvers.base import (
 
 
 @dataclass(frozen=True)
-class Cholesky:
+class Cholesky(Settings):
     """Forms the matrix and factorises it, then refines the solution once.
 
     rtol: the relative residual that counts as converged
@@ -27,7 +27,7 @@ class Cholesky:
     rtol: float = 1e-6
 
     def __post_init__(self) -> None:
-        check_settings(self, rtol=self.rtol)
+        check_positive(self, rtol=self.rtol)
 
     def solve(self, operator: Any, rhs: Tensor, *, preconditioner: Any = None, x0: Tensor | None = None) -> Solution:
         norms = column_norms(rhs)

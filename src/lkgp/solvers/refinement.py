@@ -1,6 +1,5 @@
-"""Solving to a stated accuracy: rough corrections in float32, each judged by its residual in float64."""
+"""One loop for all solves: correct a solution until its true residual is small enough, and know when that no longer helps."""
 
-import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any
@@ -8,139 +7,159 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lkgp.solvers import Reason, Solution
-from lkgp.solvers.base import column_norms
+from lkgp.solvers.base import Reason, Solution, scaled_residual
 
-# float32 rounds each product by about 6e-8 of its norm, so one correction cannot be asked for more than this.
-FLOAT32_RTOL = 1e-4
-# A correction whose residual has grown by this factor is given up.
-ASTRAY = 1e6
-# Iterations after which a correction in float32 is judged at the latest: where rounding leads nowhere, float64 follows.
-MOST_ROUGH_ITERATIONS = 100
+# A correction must at least halve the error of a column; less is rounding.
+LEAST_PROGRESS = 0.5
 
 
 @dataclass(frozen=True, eq=False)
-class LatentSolution(Solution):
-    """A solution of A X = B, with the function that it says was observed.
+class Correction:
+    """step: what to add to some columns of the unknowns, (m, a); failure: why no more can be done, if so."""
 
-    residuals: bounds of the errors |e|_A / |x|_A, (c,)
-    latent: K_cells P^T X at every cell of the grid, (c, N), or zero where nothing was observed if the system does not know it there
+    step: Tensor
+    iterations: int
+    products: int
+    failure: Reason | None = None
+
+
+class Refinable(ABC):
+    """Linear equations for unknowns (m, c) whose residual can be computed, and approximately solved for.
+
+    residual_products: products that one look at the true residual costs
     """
 
-    latent: Tensor
-
-
-class Equations(ABC):
-    """Symmetric positive definite equations for some unknowns u (m, c), from which A^-1 B follows for B (n, c).
-
-    exact, fast: their matrix in float64, and in the precision of the corrections
-    noise: the diagonal of D, (n,)
-    """
-
-    def __init__(self, rhs: Tensor, noise: Tensor, exact: Any, fast: Any) -> None:
-        self.rhs, self.noise, self.exact, self.fast = rhs, noise[:, None], exact, fast
-        self.norms = column_norms(rhs)
-        self.plain = (rhs.square() / self.noise).sum(dim=0)  # b^T D^-1 b
+    residual_products: int
 
     @abstractmethod
-    def begin(self, start: Tensor | None) -> Tensor:
-        """The unknowns of functions (c, N), or zeros."""
+    def residual(self, unknowns: Tensor) -> Tensor:
+        """What is left of the right-hand side, (m, c); the unknowns may be improved in place where that is cheap."""
 
     @abstractmethod
-    def polished(self, unknowns: Tensor) -> Tensor:
-        """What is left of the right-hand side, (m, c), in float64, after the unknowns have been mended in place where that is cheap."""
+    def size(self, residual: Tensor) -> Tensor:
+        """The size of the error that a residual stands for, (c,)."""
 
     @abstractmethod
-    def error_bound(self, residual: Tensor) -> Tensor:
-        """A bound of |e|_A, (c,), e the error of A^-1 B."""
+    def excess(self, unknowns: Tensor, residual: Tensor, size: Tensor, first: bool) -> Tensor:
+        """How many times too large the errors are, (c,); at most one where a column is done. first: before any correction."""
 
     @abstractmethod
-    def true_residual(self, residual: Tensor) -> Tensor:
-        """|b - A x| / |b|, (c,)."""
+    def correction(self, residual: Tensor, excess: Tensor, budget: int) -> Correction:
+        """An approximate solution for the right-hand side `residual` (m, a), with `budget` iterations at most.
 
-    @abstractmethod
-    def energy(self, unknowns: Tensor, residual: Tensor) -> Tensor:
-        """b^T A^-1 b, (c,), with an error of second order."""
-
-    @abstractmethod
-    def correction(self, residual: Tensor, rtol: float, budget: int) -> tuple[Tensor, int, int]:
-        """An approximate solution for the right-hand side `residual` (m, a), its iterations and its products."""
-
-    @abstractmethod
-    def answer(self, unknowns: Tensor) -> tuple[Tensor, Tensor]:
-        """A^-1 B, (n, c), and the function that it says was observed, (c, N)."""
-
-    def refine_precision(self) -> bool:
-        """Compute corrections in float64 from now on; False if they are already."""
-        was_rough = self.fast is not self.exact
-        self.fast = self.exact
-        return was_rough
-
-
-class LatentSystem(ABC):
-    """A, for one set of hyperparameters, to be solved by some equations."""
-
-    @abstractmethod
-    def equations(self, rhs: Tensor) -> Equations:
-        """Those of A X = B for B (n, c)."""
-
-    def solve(
-        self,
-        rhs: Tensor,
-        rtol: float,
-        *,
-        residual_rtol: float = math.inf,
-        start: Tensor | None = None,
-        max_iterations: int = 1000,
-    ) -> LatentSolution:
-        """A^-1 B for B (n, c), float64.
-
-        rtol: the error that is allowed, relative: |e|_A <= rtol |x|_A. Its bound is computed in float64; the solution's `residuals`
-            are those bounds.
-        residual_rtol: the relative residual |b - A x| / |b| that is allowed besides, of A as the system has it
-        start: the function that B is expected to be an observation of, at every cell, (c, N)
+        The residual may be overwritten.
         """
-        equations, columns, started = self.equations(rhs), rhs.shape[1], start is not None
-        unknowns = equations.begin(start)
-        residual = equations.polished(unknowns)
-        # Data that come from the model have b^T A^-1 b ~ n: what a first solve aims at.
-        energy = equations.plain.clamp(max=float(len(rhs)))
-        if started:
-            energy = torch.minimum(energy, equations.energy(unknowns, residual))
-        iterations, products, reason = 0, columns if started else 0, Reason.ITERATION_LIMIT
-        before = torch.full_like(energy, torch.inf)
-        while True:
-            size = equations.error_bound(residual)
-            errors = size / energy.sqrt().clamp(min=1e-300)
-            excess = errors / rtol  # above one where more must be done
-            if math.isfinite(residual_rtol) and (iterations or started):
-                excess = torch.maximum(excess, equations.true_residual(residual) / residual_rtol)
-            missed = excess > 1 if iterations or started else size > 0
-            if not bool(torch.isfinite(excess).all()):
-                reason = Reason.NON_FINITE
-                break
-            if not bool(missed.any()):
-                reason = Reason.CONVERGED
-                break
-            if iterations >= max_iterations:
-                break
-            if bool((missed & (size > 0.5 * before)).any()) and not equations.refine_precision():
-                reason = Reason.STAGNATED
-                break
-            before, active = size, torch.nonzero(missed).flatten()
-            wanted = min(0.7 / float(excess[active].max()), 0.5)
-            budget = max_iterations - iterations
-            budget = min(budget, MOST_ROUGH_ITERATIONS) if equations.fast is not equations.exact else budget
-            step, spent, used = equations.correction(residual[:, active], wanted, budget)
-            kept = unknowns[:, active]  # a copy
-            unknowns[:, active] += step
-            iterations, products = iterations + spent, products + used + columns
-            residual = equations.polished(unknowns)
-            worse = ~(equations.error_bound(residual)[active] <= size[active])
-            if bool(worse.any()):
-                # The rounded matrix was not positive definite, or rounding led astray: these columns stay as they were.
-                unknowns[:, active[worse]] = kept[:, worse]
-                residual, products = equations.polished(unknowns), products + columns
-            energy = equations.energy(unknowns, residual)
-        values, latent = equations.answer(unknowns)
-        return LatentSolution(values, errors, iterations, products, reason, rtol, latent)
+
+    def sharpen(self) -> bool:
+        """Compute corrections more accurately from now on; False if they already are as accurate as can be."""
+        return False
+
+
+class LinearEquations(Refinable):
+    """A X = B for B (n, c), in units of the norms of its columns, so that no number here depends on the units of the data."""
+
+    def __init__(self, operator: Any, rhs: Tensor, norms: Tensor, rtol: float) -> None:
+        self.operator, self.rhs, self.norms, self.rtol = operator, rhs, norms, rtol
+        self.residual_products, self.first_products = rhs.shape[1], 0
+        self._untouched = False
+
+    def begin(self, x0: Tensor | None) -> Tensor:
+        """Where to start: at x0 (n, c), or at zero."""
+        self._untouched, self._given = x0 is None, x0 is not None
+        return torch.zeros_like(self.rhs) if x0 is None else x0 / self.norms
+
+    def residual(self, unknowns: Tensor) -> Tensor:
+        if self._untouched:  # the residual of zero needs no product
+            self._untouched = False
+            return self.rhs / self.norms
+        residual = scaled_residual(self.operator, unknowns, self.rhs, self.norms)
+        if self._given:
+            self._given, self.first_products = False, self.rhs.shape[1]
+            # A start that is worse than zero is no start.
+            worse = ~(torch.linalg.vector_norm(residual, dim=0) < 1)
+            unknowns[:, worse], residual[:, worse] = 0.0, self.rhs[:, worse] / self.norms[worse]
+        return residual
+
+    def size(self, residual: Tensor) -> Tensor:
+        return torch.linalg.vector_norm(residual, dim=0)
+
+    def excess(self, unknowns: Tensor, residual: Tensor, size: Tensor, first: bool) -> Tensor:
+        return size / self.rtol
+
+    def solution(self, refined: "Refined") -> Solution:
+        """What was found, in the units of B."""
+        products = self.first_products + refined.products
+        values = refined.unknowns.mul_(self.norms)
+        return Solution(values, refined.size, refined.iterations, products, refined.reason, self.rtol)
+
+
+@dataclass(frozen=True, eq=False)
+class Refined:
+    """unknowns: (m, c); residual: (m, c), true; size, excess: (c,), of the errors; reason: why it stopped."""
+
+    unknowns: Tensor
+    residual: Tensor
+    size: Tensor
+    excess: Tensor
+    iterations: int
+    products: int
+    reason: Reason
+
+
+def refine(equations: Refinable, unknowns: Tensor, max_iterations: int) -> Refined:
+    """Correct `unknowns` (m, c), in place, until every column is done or no longer gains by it.
+
+    A column counts as done by its true residual only. A correction that made a column worse is taken back. A column whose error a
+    correction did not halve is sharpened or, where that cannot be, left as it is while the others go on.
+    """
+    residual = equations.residual(unknowns)
+    size = equations.size(residual)
+    excess = equations.excess(unknowns, residual, size, True)
+    iterations, products, failure = 0, 0, Reason.ITERATION_LIMIT
+    stuck = torch.zeros_like(size, dtype=torch.bool)
+    before = torch.full_like(size, torch.inf)
+    while True:
+        missed = ~(excess <= 1)
+        if not bool(torch.isfinite(excess).all()):
+            failure = Reason.NON_FINITE
+            break
+        if not bool(missed.any()):
+            failure = Reason.CONVERGED
+            break
+        if iterations >= max_iterations:
+            break
+        stalled = missed & ~stuck & (size > LEAST_PROGRESS * before)
+        if bool(stalled.any()) and not equations.sharpen():
+            stuck |= stalled
+            failure = Reason.STAGNATED
+        active = torch.nonzero(missed & ~stuck).flatten()
+        if not len(active):
+            break
+        before = size
+        everything = len(active) == len(size)
+        some = residual if everything else residual[:, active]
+        found = equations.correction(some, excess[active], max_iterations - iterations)
+        del some, residual
+        _add(unknowns, active, found.step, everything)
+        iterations, products = iterations + found.iterations, products + found.products + equations.residual_products
+        residual = equations.residual(unknowns)
+        size = equations.size(residual)
+        worse = ~(size[active] <= before[active])
+        if bool(worse.any()):
+            # Rounding led astray, or the matrix is not positive definite: these columns stay as they were.
+            unknowns[:, active[worse]] -= found.step[:, worse]
+            residual, products = equations.residual(unknowns), products + equations.residual_products
+            size = equations.size(residual)
+        excess = equations.excess(unknowns, residual, size, False)
+        if found.failure is not None:
+            failure = Reason.CONVERGED if bool((excess <= 1).all()) else found.failure
+            break
+        del found
+    return Refined(unknowns, residual, size, excess, iterations, products, failure)
+
+
+def _add(unknowns: Tensor, columns: Tensor, step: Tensor, everything: bool) -> None:
+    if everything:
+        unknowns.add_(step)
+    else:
+        unknowns.index_add_(1, columns, step)

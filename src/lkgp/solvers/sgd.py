@@ -6,10 +6,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lkgp.settings import Settings, check_positive
 from lkgp.solvers.base import (
     Reason,
     Solution,
-    check_settings,
     column_norms,
     not_solved,
     reason_at_exit,
@@ -18,7 +18,7 @@ from lkgp.solvers.base import (
 
 
 @dataclass(frozen=True)
-class StochasticGradientDescent:
+class StochasticGradientDescent(Settings):
     """Steps along random coordinates of the gradient of x^T A x / 2 - x^T b, with momentum and an average of the iterates.
 
     Each step looks at `batch_size` random rows only. It wants many cheap steps where conjugate gradients want few dear ones, and
@@ -44,7 +44,7 @@ class StochasticGradientDescent:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        check_settings(
+        check_positive(
             self,
             rtol=self.rtol,
             batch_size=self.batch_size,

@@ -1,0 +1,59 @@
+"""The equations A x = B themselves, solved in mixed precision with a preconditioner that lies below A."""
+
+import torch
+from torch import Tensor
+
+from lkgp.data.grid import PartialGrid
+from lkgp.inference.mixed_precision import ASTRAY, MixedPrecisionEquations
+from lkgp.linalg.kronecker import LatentKronecker
+from lkgp.linalg.preconditioners import NoiseOnly, Preconditioner
+from lkgp.solvers.cg import column_dots, descend
+from lkgp.solvers.refinement import Correction
+
+
+class CellEquations(MixedPrecisionEquations):
+    """A x = B for B (n, c)."""
+
+    def __init__(
+        self,
+        rhs: Tensor,
+        noise: Tensor,
+        exact: LatentKronecker,
+        fast: Tensor | LatentKronecker,
+        inverse: Preconditioner,
+        grid: PartialGrid,
+    ) -> None:
+        super().__init__(rhs, noise, exact, fast)
+        self.inverse, self.grid = inverse, grid
+        # D is below A, whatever the preconditioner is.
+        self.bound = inverse if inverse.below else NoiseOnly(noise)
+
+    def begin(self, start: Tensor | None) -> Tensor:
+        # x = D^-1 (b - f) where f is observed
+        if start is None:
+            return torch.zeros_like(self.rhs)
+        return (self.rhs - self.grid.gather(start.double().mT)) / self.noise
+
+    def residual(self, unknowns: Tensor) -> Tensor:
+        return self.rhs - self.exact @ unknowns
+
+    def size(self, residual: Tensor) -> Tensor:
+        # |e|_A^2 = r^T A^-1 r <= r^T M^-1 r
+        return column_dots(residual, self.bound.solve(residual)).clamp(min=0).sqrt()
+
+    def true_residual(self, residual: Tensor) -> Tensor:
+        return torch.linalg.vector_norm(residual, dim=0) / self.norms
+
+    def energy(self, unknowns: Tensor, residual: Tensor) -> Tensor:
+        return (unknowns * (self.rhs + residual)).sum(dim=0).clamp(min=1e-300)
+
+    def correction(self, residual: Tensor, excess: Tensor, budget: int) -> Correction:
+        sizes = column_dots(residual, self.inverse.solve(residual)).clamp(min=0).sqrt().clamp(min=1e-300)
+        carried = (residual / sizes).to(self.fast.dtype)
+        step = torch.zeros_like(carried)
+        columns = torch.arange(residual.shape[1], device=residual.device)
+        goal, rounds = self.wanted(excess), self.rounds(budget)
+        products, iterations, _ = descend(
+            self.fast, self.inverse, step, carried, columns, goal, rounds, energy=True, astray=ASTRAY
+        )
+        return Correction(step.double() * sizes, iterations, products)

@@ -1,0 +1,101 @@
+"""Which way of inference: the caller's, or the one that is predicted to be cheapest."""
+
+from dataclasses import replace
+from typing import Literal
+
+from lkgp.data.readers import Observations
+from lkgp.errors import InputError
+from lkgp.inference.base import Method, Plan
+from lkgp.inference.costs import PlanningProblem
+from lkgp.inference.direct import Direct
+from lkgp.inference.observation_space import Iterative
+from lkgp.machine import usable_memory
+from lkgp.model import LatentKroneckerGP
+from lkgp.settings import Settings
+from lkgp.solvers import Cholesky, Solver
+
+# An exact way is chosen if it takes no more than so many multiplications, half a second of a fit or a few seconds once, or no more
+# than so many times those of what is cheapest: exactness is worth that.
+CHEAP_FIT, CHEAP_POSTERIOR, WORTH = 2e10, 2e11, 2.0
+
+Choice = Method | Solver | Literal["auto"]
+
+
+def as_method(solver: Choice, data: Observations) -> Method | None:
+    """The way of inference that the caller asks for; None for any."""
+    if isinstance(solver, Method):
+        return solver
+    if isinstance(solver, str):
+        if solver != "auto":
+            raise InputError(f"solver must be 'auto', a method or a linear solver, not {solver!r}.")
+        return None
+    return Direct(max_size=data.grid.num_observed) if isinstance(solver, Cholesky) else Iterative(solver=solver)
+
+
+def methods() -> list[type[Method]]:
+    """Every known way of inference."""
+    known = [kind for kind in Settings.known.values() if issubclass(kind, Method)]
+    return [kind for kind in known if not getattr(kind, "__abstractmethods__", None)]
+
+
+def propose(
+    model: LatentKroneckerGP,
+    data: Observations,
+    solver: Choice = "auto",
+    max_memory: float | None = None,
+    *,
+    fitting: bool = False,
+) -> Plan:
+    """How to do inference: as the caller asks, where the plan names the obstacle if there is one; or the cheapest way.
+
+    fitting: by the cost of one likelihood with its gradient, instead of that of the posterior
+    """
+    problem = PlanningProblem(model, data, max_memory=max_memory, fitting=fitting)
+    budget, asked = usable_memory() if max_memory is None else max_memory, as_method(solver, data)
+    if asked is not None:
+        found = asked.plan(problem)
+        obstacle = found.obstacle
+        if asked.exact and not obstacle and _memory(found) > budget:
+            obstacle = (
+                f"{data.grid.num_observed} observations reduce to {found.size} unknowns "
+                f"({_memory(found) / 1e9:.1f} GB), which is more than the {budget:.3g} bytes of memory"
+            )
+        return replace(found, why=f"{found.why}, as asked", obstacle=obstacle)
+    settings = [setting for kind in methods() for setting in kind.automatic()]
+    possible = [found for found in (setting.plan(problem) for setting in settings) if not found.obstacle]
+    affordable = [found for found in possible if _memory(found) <= budget]
+    if not affordable:
+        least = min(possible, key=_memory)
+        return replace(least, why=f"{least.why}; more memory than there is, but the least of all ways")
+    cheapest = min(affordable, key=_multiplications)
+    limit = max(CHEAP_FIT if fitting else CHEAP_POSTERIOR, WORTH * _multiplications(cheapest))
+    exact = [found for found in affordable if found.method.exact and _multiplications(found) <= limit]
+    return exact[0] if exact else cheapest
+
+
+def plan(
+    model: LatentKroneckerGP,
+    data: Observations,
+    solver: Choice = "auto",
+    max_memory: float | None = None,
+    *,
+    fitting: bool = False,
+) -> Plan:
+    """The same, but what cannot be done as asked is an error."""
+    found = propose(model, data, solver, max_memory, fitting=fitting)
+    if found.obstacle:
+        name = type(found.method).__name__
+        raise InputError(
+            f"{name} inference was asked for, but {found.obstacle}; raise that limit, or use solver='auto'."
+        )
+    return found
+
+
+def _multiplications(candidate: Plan) -> float:
+    assert candidate.cost is not None
+    return candidate.cost.multiplications
+
+
+def _memory(candidate: Plan) -> float:
+    assert candidate.cost is not None
+    return candidate.cost.memory

@@ -1,0 +1,78 @@
+"""What ways of inference that solve iteratively have in common: tolerances, probes, samples."""
+
+import math
+from dataclasses import dataclass, replace
+from typing import Literal, Self
+
+import torch
+
+from lkgp.errors import InputError
+from lkgp.inference.base import Method
+from lkgp.settings import check_positive
+
+# What the error of a gradient is worth in nats, over the square of the relative error of its solves: measured on learning curves and
+# weather.
+GRADIENT_NATS = 2e5
+# A gradient may put the optimum off by this share of the gain that is expected.
+SHARE_OF_GAIN = 0.1
+# No solve of a fit is looser than this.
+LOOSEST_RTOL = 0.1
+# What the curvature of the likelihood needs of a solve, relative: it only sets the length of steps.
+CURVATURE_RTOL = 0.1
+# The error of a gradient from s probes is worth P / (2 s) nats for P parameters: this many times P over s is a tenth of the gain at
+# which a search stops.
+PROBES_PER_PARAMETER = 5
+# The share of the wanted residual that an inner solve aims at: what was truncated adds to it.
+INNER_SHARE = 0.8
+# Fewer probes tell nothing about their own error.
+FEWEST_PROBES = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class EstimatedMethod(Method):
+    """The settings of a way of inference by iterative solves.
+
+    residual_rtol: relative residual of the solve for the mean
+    sample_rtol: relative residual of the solves for samples
+    rtol: error of the solves for the likelihood, relative, in the norm of A; that of the likelihood is its square
+    fit_rtol: the same while the hyperparameters are sought
+    precision: of the products inside a solve, which is refined in float64 either way
+    num_probes: random vectors of the log-determinant and, at most, of the gradient
+    num_samples: posterior samples behind the variance
+    lanczos_steps: of the log-determinant
+    max_iterations: of one solve
+    """
+
+    residual_rtol: float = 1e-6
+    sample_rtol: float = 1e-2
+    rtol: float = 1e-3
+    fit_rtol: float = 0.03
+    precision: Literal["float32", "float64"] = "float32"
+    num_probes: int = 8
+    num_samples: int = 64
+    lanczos_steps: int = 50
+    max_iterations: int = 1000
+
+    def __post_init__(self) -> None:
+        names = ("residual_rtol", "sample_rtol", "rtol", "fit_rtol", "num_probes", "num_samples", "lanczos_steps")
+        check_positive(self, max_iterations=self.max_iterations, **{name: getattr(self, name) for name in names})
+        if self.precision not in ("float32", "float64"):
+            raise InputError(
+                f"{type(self).__name__}: precision must be 'float32' or 'float64', not {self.precision!r}."
+            )
+
+    @property
+    def fast_dtype(self) -> torch.dtype:
+        return torch.float32 if self.precision == "float32" else torch.float64
+
+    def for_fitting(self) -> Self:
+        return replace(self, rtol=max(self.rtol, self.fit_rtol))
+
+    def for_search(self, num_free: int, least_gain: float, strictness: float) -> Self:
+        probes = max(FEWEST_PROBES, math.ceil(PROBES_PER_PARAMETER * num_free / least_gain))
+        return replace(self, num_probes=min(self.num_probes, probes), rtol=strictness * self.rtol)
+
+    def for_gain(self, gain: float) -> Self:
+        # A gradient from solves with this error puts the optimum off by about GRADIENT_NATS rtol^2 nats.
+        wanted = math.sqrt(SHARE_OF_GAIN * gain / GRADIENT_NATS)
+        return replace(self, rtol=min(max(self.rtol, wanted), LOOSEST_RTOL))

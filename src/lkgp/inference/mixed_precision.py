@@ -1,0 +1,88 @@
+"""Solving to a stated accuracy: rough corrections in float32, each judged by its residual in float64."""
+
+import math
+from abc import abstractmethod
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lkgp.solvers import Reason
+from lkgp.solvers.base import column_norms
+from lkgp.solvers.refinement import Refinable, refine
+
+# float32 rounds each product by about 6e-8 of its norm, so one correction cannot be asked for more than this.
+FLOAT32_RTOL = 1e-4
+# A correction whose residual has grown by this factor is given up: rounding leads it.
+ASTRAY = 1e6
+# Iterations after which a correction in float32 is judged at the latest: where rounding leads nowhere, float64 follows.
+MOST_ROUGH_ITERATIONS = 100
+
+
+class MixedPrecisionEquations(Refinable):
+    """Symmetric positive definite equations for some unknowns u (m, c), from which A^-1 B follows for B (n, c).
+
+    exact, fast: their matrix in float64, and in the precision of the corrections
+    noise: the diagonal of D, (n,)
+    """
+
+    def __init__(self, rhs: Tensor, noise: Tensor, exact: Any, fast: Any) -> None:
+        self.rhs, self.noise, self.exact, self.fast = rhs, noise[:, None], exact, fast
+        self.norms, self.residual_products = column_norms(rhs), rhs.shape[1]
+        self.plain = (rhs.square() / self.noise).sum(dim=0)  # b^T D^-1 b
+
+    def solve(
+        self, rtol: float, goal: float, start: Tensor | None, max_iterations: int
+    ) -> tuple[Tensor, Tensor, int, int, Reason]:
+        """The unknowns (m, c); the bounds of the relative errors |e|_A / |x|_A, (c,); iterations, products, and why it stopped.
+
+        rtol: the relative error that is allowed; goal: the relative residual |b - A x| / |b| that is allowed besides
+        start: the function that B is expected to be an observation of, at every cell, (c, N)
+        """
+        self.rtol, self.goal, self.started = rtol, goal, start is not None
+        refined = refine(self, self.begin(start), max_iterations)
+        products = refined.products + (self.rhs.shape[1] if self.started else 0)
+        return refined.unknowns, self.errors, refined.iterations, products, refined.reason
+
+    def excess(self, unknowns: Tensor, residual: Tensor, size: Tensor, first: bool) -> Tensor:
+        if first:
+            # Data that come from the model have b^T A^-1 b ~ n: what a first solve aims at.
+            energy = self.plain.clamp(max=float(len(self.rhs)))
+            if self.started:
+                energy = torch.minimum(energy, self.energy(unknowns, residual))
+        else:
+            energy = self.energy(unknowns, residual)
+        self.errors = size / energy.sqrt().clamp(min=1e-300)
+        excess = self.errors / self.rtol
+        if first and not self.started:
+            # Where nothing has been done yet, anything that is left must be.
+            return torch.where(size > 0, excess.clamp(min=1 + 1e-9), excess)
+        if math.isfinite(self.goal):
+            excess = torch.maximum(excess, self.true_residual(residual) / self.goal)
+        return excess
+
+    def sharpen(self) -> bool:
+        was_rough = self.fast is not self.exact
+        self.fast = self.exact
+        return was_rough
+
+    def rounds(self, budget: int) -> int:
+        """Iterations of one correction, at most."""
+        return min(budget, MOST_ROUGH_ITERATIONS) if self.fast is not self.exact else budget
+
+    @staticmethod
+    def wanted(excess: Tensor) -> float:
+        """The share of the residual that a correction should leave: a bit less than what is asked for, and half at most."""
+        return max(min(0.7 / float(excess.max()), 0.5), FLOAT32_RTOL)
+
+    @abstractmethod
+    def begin(self, start: Tensor | None) -> Tensor:
+        """The unknowns of functions (c, N), or zeros."""
+
+    @abstractmethod
+    def true_residual(self, residual: Tensor) -> Tensor:
+        """|b - A x| / |b|, (c,)."""
+
+    @abstractmethod
+    def energy(self, unknowns: Tensor, residual: Tensor) -> Tensor:
+        """b^T A^-1 b, (c,), with an error of second order."""

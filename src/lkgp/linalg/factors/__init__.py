@@ -1,0 +1,32 @@
+"""The factors of a Kronecker product, one kind per file."""
+
+from linear_operator.operators import LinearOperator
+from torch import Tensor
+
+from lkgp.linalg.factors.base import MOST_DENSE_POINTS, CovarianceFunction, Factor
+from lkgp.linalg.factors.dense import DenseFactor
+from lkgp.linalg.factors.lazy import LazyFactor
+from lkgp.linalg.factors.low_rank import LowRankFactor
+from lkgp.linalg.factors.toeplitz import ToeplitzFactor
+
+__all__ = [
+    "MOST_DENSE_POINTS",
+    "CovarianceFunction",
+    "DenseFactor",
+    "Factor",
+    "LazyFactor",
+    "LowRankFactor",
+    "ToeplitzFactor",
+    "as_factor",
+    "structure_for",
+]
+
+
+def as_factor(matrix: Tensor | LinearOperator) -> Factor:
+    """A factor as it is, and a plain matrix as a dense one."""
+    return matrix if isinstance(matrix, Factor) else DenseFactor(matrix)
+
+
+def structure_for(function: CovarianceFunction, coords: Tensor) -> str:
+    """The kind of factor that serves a kernel over the points `coords` (n_k, d_k) best; dense where none says that it does."""
+    return next((kind for kind, factor in Factor.kinds.items() if factor.suits(function, coords)), DenseFactor.kind)

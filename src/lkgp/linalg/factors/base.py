@@ -1,0 +1,152 @@
+"""What a factor of a Kronecker product is: a symmetric matrix that keeps its structure until it is asked for a part of it.
+
+Every kind of factor is one file in this folder and a subclass of `Factor`. It is a `LinearOperator`, so `@`, `diagonal()` and
+indexing are spelled as in the rest of that library.
+"""
+
+import math
+from abc import abstractmethod
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+import torch
+from linear_operator.operators import LinearOperator
+from torch import Tensor
+
+from lkgp.errors import InputError, TooLargeError
+from lkgp.linalg.eigenbasis import FactorBasis
+from lkgp.linalg.roots import TriangularRoot, root_by_rows
+
+# Work arrays of structured products are kept near this many entries (32 MB in float64), so that they stay small beside the grid.
+WORK_ENTRIES = 2**22
+# A structured factor with more points than this is not turned into a matrix: 8192^2 numbers in float64 are half a gigabyte.
+MOST_DENSE_POINTS = 8192
+# The eigenpairs of such a factor are found from single rows, one after the other; beyond this many that takes minutes.
+MOST_MODES_BY_ROWS = 2000
+
+
+class CovarianceFunction(Protocol):
+    """A kernel as the factors see it.
+
+    stationary: whether k(x, x') depends on x - x' only
+    """
+
+    @property
+    def stationary(self) -> bool: ...
+
+    def __call__(self, rows: Tensor, columns: Tensor) -> Tensor:
+        """Kernel values between `rows` (a, d) and `columns` (b, d), (a, b)."""
+
+
+class Factor(LinearOperator):
+    """K_k, (n_k, n_k). A subclass says how it multiplies; everything else has a default that forms blocks of rows.
+
+    kind: the name of the structure, under which it is registered
+    """
+
+    kind: ClassVar[str] = ""
+    kinds: ClassVar[dict[str, type["Factor"]]] = {}
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if cls.kind:
+            Factor.kinds[cls.kind] = cls
+
+    # Making one
+
+    @classmethod
+    @abstractmethod
+    def of(cls, function: CovarianceFunction, coords: Tensor) -> "Factor":
+        """The factor of a kernel over the points `coords` (n_k, d_k)."""
+
+    @classmethod
+    def suits(cls, function: CovarianceFunction, coords: Tensor) -> bool:
+        """Whether this structure is the cheapest known one for a kernel over these points; never without being asked."""
+        return False
+
+    # Parts
+
+    @abstractmethod
+    def rows_at(self, index: Tensor) -> Tensor:
+        """The rows `index` (b,), dense, (b, n_k)."""
+
+    def entries_diagonal(self) -> Tensor:
+        """The diagonal, (n_k,)."""
+        return self.diagonal(dim1=-2, dim2=-1)
+
+    def dense(self) -> Tensor:
+        """The whole matrix, (n_k, n_k); refused where a structure was chosen because the matrix would be too large."""
+        points = self.shape[-2]
+        if points > MOST_DENSE_POINTS:
+            raise InputError(
+                f"a {self.kind} factor of {points} points would take {8 * points**2 / 1e9:.1f} GB as a dense matrix; "
+                "use a method that needs only products, such as solver=ObservationSpace(preconditioner=PivotedCholesky())."
+            )
+        return self.rows_at(torch.arange(points, device=self.device))
+
+    def largest_row_sum(self) -> float:
+        """The largest sum of the absolute values of a row: no eigenvalue is larger."""
+        points = self.shape[-2]
+        blocks = torch.arange(points, device=self.device).split(max(1, WORK_ENTRIES // points))
+        return max(float(self.rows_at(block).abs().sum(dim=1).max()) for block in blocks)
+
+    # Decompositions
+
+    def basis(self, largest_tail: float = 0.0, largest_value: float = math.inf) -> FactorBasis:
+        """The eigenpairs that matter; see `FactorBasis.of`."""
+        if self.shape[-2] <= MOST_DENSE_POINTS:
+            return FactorBasis.of(self.dense(), largest_tail, largest_value)
+        root, left = self._root_by_rows(min(largest_tail, largest_value) / self.shape[-2], MOST_MODES_BY_ROWS)
+        if left > largest_tail:
+            raise TooLargeError(
+                f"a factor of {self.shape[-2]} points has more than the {MOST_MODES_BY_ROWS} modes that can be found row by row"
+            )
+        return FactorBasis.of_root(root, left, largest_tail, largest_value)
+
+    def leading(self, most: int, threshold: float) -> FactorBasis:
+        """About the `most` leading eigenpairs, as far as they exceed `threshold`; see `FactorBasis.leading`."""
+        if self.shape[-2] <= MOST_DENSE_POINTS:
+            return FactorBasis.leading(self.dense(), most, threshold)
+        return FactorBasis.of_root(*self._root_by_rows(threshold, most), 0.0, threshold)
+
+    def _root_by_rows(self, threshold: float, most: int) -> tuple[np.ndarray, float]:
+        diagonal = self.entries_diagonal().detach().double()
+        rounding = len(diagonal) * torch.finfo(torch.float64).eps * float(diagonal.max())
+        rows = lambda index: self.rows_at(index).detach().double()  # noqa: E731
+        root, left = root_by_rows(rows, diagonal, max(threshold, rounding), most)
+        return root.cpu().numpy(), left
+
+    def triangular_root(self, threshold: float = 0.0) -> TriangularRoot:
+        """R with R R^T = K, for draws from the prior; see `TriangularRoot.of`."""
+        return TriangularRoot.of(self.dense(), threshold)
+
+    # Products
+
+    def transposed_product(self, z: Tensor) -> Tensor:
+        """(K Z)^T for Z (..., n_k, c), as (..., c, m_k)."""
+        return self.matmul(z).mT.contiguous()
+
+    def transposed_product_into(self, z: Tensor, out: Tensor) -> Tensor:
+        """The same for Z (n_k, c), without a gradient, written to `out` (c, m_k)."""
+        return out.copy_(self.matmul(z).mT)
+
+    @abstractmethod
+    def rounded(self, dtype: torch.dtype) -> "Factor":
+        """The same factor for products in another precision."""
+
+    # Gradients
+
+    def pull_back(self, left: Tensor, right: Tensor) -> Any:
+        """What the numbers that define this factor weigh in tr(left^T K right), for left and right (n_k, m).
+
+        Such weights can be added to each other.
+        """
+        return left @ right.mT
+
+    def fold(self, weights: Tensor) -> Any:
+        """The same for tr(W^T K), W (n_k, n_k)."""
+        return self.pull_back(weights, torch.eye(len(weights), dtype=weights.dtype, device=weights.device))
+
+    def inner(self, weights: Any) -> Tensor:
+        """The inner product of weights, as `pull_back` gives them, with the numbers that define this factor, a scalar."""
+        return (weights.to(self.dtype) * self.dense()).sum()

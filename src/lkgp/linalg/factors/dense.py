@@ -1,0 +1,62 @@
+"""A factor as a plain matrix."""
+
+import torch
+from torch import Tensor
+
+from lkgp.linalg.factors.base import CovarianceFunction, Factor
+
+
+class DenseFactor(Factor):
+    """A matrix (..., m_k, n_k), kept as it is."""
+
+    kind = "dense"
+
+    def __init__(self, tensor: Tensor) -> None:
+        super().__init__(tensor)
+        self.tensor = tensor
+
+    @classmethod
+    def of(cls, function: CovarianceFunction, coords: Tensor) -> "DenseFactor":
+        return cls(function(coords, coords))
+
+    def rows_at(self, index: Tensor) -> Tensor:
+        return self.tensor.index_select(0, index)
+
+    def entries_diagonal(self) -> Tensor:
+        return torch.diagonal(self.tensor, dim1=-2, dim2=-1)
+
+    def dense(self) -> Tensor:
+        return self.tensor
+
+    def largest_row_sum(self) -> float:
+        return float(self.tensor.abs().sum(dim=1).max())
+
+    def transposed_product(self, z: Tensor) -> Tensor:
+        # (K Z)^T = Z^T K^T, so nothing is turned round afterwards
+        return z.mT @ self.tensor.mT
+
+    def transposed_product_into(self, z: Tensor, out: Tensor) -> Tensor:
+        return torch.mm(z.mT, self.tensor.mT, out=out)
+
+    def rounded(self, dtype: torch.dtype) -> "DenseFactor":
+        return DenseFactor(self.tensor.to(dtype))
+
+    def fold(self, weights: Tensor) -> Tensor:
+        return weights
+
+    # What `LinearOperator` asks of its subclasses.
+
+    def _matmul(self, rhs: Tensor) -> Tensor:
+        return torch.matmul(self.tensor, rhs)
+
+    def _size(self) -> torch.Size:
+        return self.tensor.shape
+
+    def _transpose_nonbatch(self) -> "DenseFactor":
+        return DenseFactor(self.tensor.mT)
+
+    def _diagonal(self) -> Tensor:
+        return self.entries_diagonal()
+
+    def _get_indices(self, row_index: Tensor, col_index: Tensor, *batch_indices: Tensor) -> Tensor:
+        return self.tensor[(*batch_indices, row_index, col_index)]

@@ -1,0 +1,88 @@
+"""A factor that is never stored: its values are computed block by block at every product."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from lkgp.linalg.factors import base
+from lkgp.linalg.factors.base import CovarianceFunction, Factor
+
+# Single entries are picked from the diagonals of blocks of this size.
+BLOCK = 64
+
+
+@dataclass(frozen=True, eq=False)
+class OuterProducts:
+    """left right^T for left and right (n_k, m), kept as two thin matrices; a sum puts them side by side."""
+
+    left: Tensor
+    right: Tensor
+
+    def __mul__(self, share: float) -> "OuterProducts":
+        return OuterProducts(self.left * share, self.right)
+
+    def __add__(self, other: "OuterProducts") -> "OuterProducts":
+        left, right = (torch.cat(pair, dim=1) for pair in ((self.left, other.left), (self.right, other.right)))
+        return OuterProducts(left, right)
+
+
+class LazyFactor(Factor):
+    """A kernel matrix whose values are computed at every product and then forgotten.
+
+    points, others: (n_k, d_k) and (m_k, d_k), the points of its rows and columns
+    evaluate: (a, d_k), (b, d_k) -> (a, b), the kernel
+    """
+
+    kind = "lazy"
+
+    def __init__(self, points: Tensor, others: Tensor, *, evaluate: Callable[[Tensor, Tensor], Tensor]) -> None:
+        super().__init__(points, others, evaluate=evaluate)
+        self.points, self.others, self.evaluate = points, others, evaluate
+
+    @classmethod
+    def of(cls, function: CovarianceFunction, coords: Tensor) -> "LazyFactor":
+        return cls(coords, coords, evaluate=function)
+
+    def rows_at(self, index: Tensor) -> Tensor:
+        return self.evaluate(self.points[index], self.others)
+
+    def rounded(self, dtype: torch.dtype) -> "LazyFactor":
+        points, others = self.points.to(dtype), self.others.to(dtype)
+        known, own = self.points.dtype, self.evaluate
+        return LazyFactor(points, others, evaluate=lambda a, b: own(a.to(known), b.to(known)).to(dtype))
+
+    def pull_back(self, left: Tensor, right: Tensor) -> OuterProducts:
+        return OuterProducts(left, right)
+
+    def inner(self, weights: OuterProducts) -> Tensor:
+        return (weights.left.to(self.dtype) * self._matmul(weights.right.to(self.dtype))).sum()
+
+    # What `LinearOperator` asks of its subclasses.
+
+    def _matmul(self, rhs: Tensor) -> Tensor:
+        def product(points: Tensor) -> Tensor:
+            return self.evaluate(points, self.others) @ rhs
+
+        blocks = self.points.split(max(1, base.WORK_ENTRIES // len(self.others)))
+        if not torch.is_grad_enabled():
+            return torch.cat([product(points) for points in blocks])
+        # Checkpointing recomputes each block on the way back, so gradients take no more memory than values.
+        return torch.cat([checkpoint(product, points, use_reentrant=False) for points in blocks])
+
+    def _size(self) -> torch.Size:
+        return torch.Size((len(self.points), len(self.others)))
+
+    def _transpose_nonbatch(self) -> "LazyFactor":
+        return LazyFactor(self.others, self.points, evaluate=lambda a, b: self.evaluate(b, a).mT)
+
+    def _diagonal(self) -> Tensor:
+        blocks = zip(self.points.split(BLOCK), self.others.split(BLOCK), strict=True)
+        return torch.cat([self.evaluate(a, b).diagonal() for a, b in blocks])
+
+    def _get_indices(self, row_index: Tensor, col_index: Tensor, *batch_indices: Tensor) -> Tensor:
+        rows, columns = self.points[row_index.flatten()], self.others[col_index.flatten()]
+        pairs = zip(rows.split(BLOCK), columns.split(BLOCK), strict=True)
+        return torch.cat([self.evaluate(a, b).diagonal() for a, b in pairs]).view(row_index.shape)

@@ -1,0 +1,95 @@
+"""A stationary kernel over equally spaced points: its first column is all there is to know."""
+
+import torch
+from scipy.fft import next_fast_len
+from torch import Tensor
+
+from lkgp.linalg.factors.base import WORK_ENTRIES, CovarianceFunction, Factor
+
+# Below this many points a dense factor multiplies faster than the FFT of a Toeplitz one; `scripts/calibrate_costs.py` measures it.
+TOEPLITZ_PAYS = 4096
+# Steps count as equal if they differ by no more than this share of their mean: the rounding of coordinates, and a little more.
+EQUAL_STEPS = 1e-9
+
+
+def is_regular(coords: Tensor) -> bool:
+    """Whether the points (n_k, d_k) are one column of equally spaced numbers."""
+    if coords.shape[1] != 1 or len(coords) < 3:
+        return False
+    steps = coords[1:, 0] - coords[:-1, 0]
+    spread = (steps - steps.mean()).abs().max()
+    return bool(spread <= EQUAL_STEPS * steps.mean().abs())
+
+
+class ToeplitzFactor(Factor):
+    """A symmetric Toeplitz matrix, given by its first column (..., n_k); products take O(n_k log n_k) by FFT."""
+
+    kind = "toeplitz"
+
+    def __init__(self, column: Tensor) -> None:
+        super().__init__(column)
+        self.column = column
+
+    @classmethod
+    def of(cls, function: CovarianceFunction, coords: Tensor) -> "ToeplitzFactor":
+        return cls(function(coords, coords[:1])[:, 0])
+
+    @classmethod
+    def suits(cls, function: CovarianceFunction, coords: Tensor) -> bool:
+        return len(coords) >= TOEPLITZ_PAYS and function.stationary and is_regular(coords)
+
+    def rows_at(self, index: Tensor) -> Tensor:
+        return self.column[(index[:, None] - torch.arange(len(self.column), device=index.device)).abs()]
+
+    def largest_row_sum(self) -> float:
+        ones = self.column.new_ones(len(self.column), 1)
+        return float(ToeplitzFactor(self.column.abs())._matmul(ones).max())
+
+    def rounded(self, dtype: torch.dtype) -> "ToeplitzFactor":
+        return ToeplitzFactor(self.column.to(dtype))
+
+    def pull_back(self, left: Tensor, right: Tensor) -> Tensor:
+        # The weight of the entry at lag l is the sum over i - j = +-l of left_i right_j: a correlation, which is a product of
+        # Fourier transforms.
+        n = len(self.column)
+        length = next_fast_len(2 * n - 1, real=True)
+        total = left.new_zeros(length)
+        width = max(1, WORK_ENTRIES // length)
+        for a, b in zip(left.split(width, dim=1), right.split(width, dim=1), strict=True):
+            spectra = torch.fft.rfft(a, n=length, dim=0) * torch.fft.rfft(b, n=length, dim=0).conj()
+            total += torch.fft.irfft(spectra.sum(dim=1), n=length)
+        weights = total[:n].clone()
+        weights[1:] += total[length - n + 1 :].flip(0)
+        return weights
+
+    def inner(self, weights: Tensor) -> Tensor:
+        return (weights.to(self.column.dtype) * self.column).sum()
+
+    # What `LinearOperator` asks of its subclasses.
+
+    def _matmul(self, rhs: Tensor) -> Tensor:
+        if rhs.ndim == 1:
+            return self._matmul(rhs[:, None])[..., 0]
+        n = self.column.shape[-1]
+        # The Toeplitz matrix is the corner of a circulant one, which the Fourier transform makes diagonal.
+        length = next_fast_len(2 * n - 1, real=True)
+        padding = self.column.new_zeros(*self.column.shape[:-1], length - 2 * n + 1)
+        circulant = torch.cat([self.column, padding, self.column[..., 1:].flip(-1)], dim=-1)
+        spectrum = torch.fft.rfft(circulant)[..., None]
+        parts = [
+            torch.fft.irfft(spectrum * torch.fft.rfft(part, n=length, dim=-2), n=length, dim=-2)[..., :n, :]
+            for part in rhs.split(max(1, WORK_ENTRIES // length), dim=-1)
+        ]
+        return torch.cat(parts, dim=-1)
+
+    def _size(self) -> torch.Size:
+        return torch.Size((*self.column.shape, self.column.shape[-1]))
+
+    def _transpose_nonbatch(self) -> "ToeplitzFactor":
+        return self
+
+    def _diagonal(self) -> Tensor:
+        return self.column[..., :1].expand(self.column.shape)
+
+    def _get_indices(self, row_index: Tensor, col_index: Tensor, *batch_indices: Tensor) -> Tensor:
+        return self.column[(*batch_indices, (row_index - col_index).abs())]

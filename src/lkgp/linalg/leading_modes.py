@@ -1,0 +1,75 @@
+"""The exact block of H = I + S F^T P^T D^-1 P F S over the leading modes: how large it should be, and how it is built."""
+
+from collections.abc import Sequence
+from math import prod
+
+import torch
+from torch import Tensor
+
+# The size of the block is sought in these steps.
+BLOCK_STEP = 500
+# Iterations over the root of the condition number that the block leaves, as measured on learning curves: conjugate gradients need
+# about sqrt(condition) / 2 iterations per factor e, and a solve to a few digits about eight of those.
+ITERATIONS_PER_ROOT = 4.0
+# Multiplications of the block, in float64 and scattered, take as long as so many of the products, which are in float32.
+BLOCK_WEIGHT = 4
+
+
+def block_multiplications(shape: Sequence[int], ranks: Sequence[int], modes: int) -> float:
+    """Of `masked_gram` over so many modes, at most, and of its factorisation."""
+    longest = max(range(len(shape)), key=lambda k: shape[k])
+    distinct = min(modes, prod(r for k, r in enumerate(ranks) if k != longest))
+    return float(prod(shape) * distinct**2 + shape[longest] * modes**2 + modes**3 / 6)
+
+
+def cheapest_block(
+    diagonal: Tensor, product: float, shape: Sequence[int], ranks: Sequence[int], max_block: int, columns: int
+) -> int:
+    """How many leading modes make building the block and solving with it cheapest, by multiplications.
+
+    diagonal: of H, (R,), descending: without the first k, the condition number is that of the next, about
+    product: multiplications of one product with the system
+    shape, ranks: points and modes of every factor
+    """
+
+    def cost(k: int) -> float:
+        left = float(diagonal[k]) if k < len(diagonal) else 1.0
+        iterations = ITERATIONS_PER_ROOT * left**0.5
+        return BLOCK_WEIGHT * block_multiplications(shape, ranks, k) + columns * iterations * (product + k**2)
+
+    sizes = range(0, min(max_block, len(diagonal)) + 1, BLOCK_STEP)
+    return min(sizes, key=cost)
+
+
+def masked_gram(
+    bases: list[Tensor], scale: Tensor, precisions: Tensor, shape: tuple[int, ...], modes: Tensor
+) -> Tensor:
+    """The block of H over some modes, exact, (k, k).
+
+    Call the longest axis S and the others T. For modes (a, b) and (a', b') of S and T, the block is
+    sum_i Q_S[i, a] Q_S[i, a'] w_bb'[i], with w_bb'[i] = sum_t (precision of cell i, t) F_T[t, b] F_T[t, b'].
+
+    bases: Q_k, (n_k, r_k); scale: S, (R,); precisions: D^-1 on the grid, zero where nothing was observed, (N,)
+    """
+    longest = max(range(len(shape)), key=lambda k: shape[k])
+    axes = list(torch.unravel_index(modes, [q.shape[1] for q in bases]))
+    main = bases[longest][:, axes[longest]]  # (n_S, k)
+    cells = precisions.view(shape).movedim(longest, 0).reshape(shape[longest], -1)
+    others = [k for k in range(len(shape)) if k != longest]
+    flat = torch.zeros_like(modes)
+    for k in others:
+        flat = flat * bases[k].shape[1] + axes[k]
+    distinct, of_mode = torch.unique(flat, return_inverse=True)
+    rest = bases[0].new_ones(1, len(distinct))
+    if others:
+        columns = torch.unravel_index(distinct, [bases[k].shape[1] for k in others])
+        for k, column in zip(others, columns, strict=True):
+            rest = (rest[:, None, :] * bases[k][:, column]).flatten(0, 1)
+    gram = main.new_empty(len(modes), len(modes))
+    for b in range(len(distinct)):
+        weights = cells @ (rest[:, b, None] * rest)  # (n_S, distinct)
+        rows = torch.nonzero(of_mode == b).flatten()
+        gram[rows] = main[:, rows].mT @ (main * weights[:, of_mode])
+    gram.mul_(scale[modes]).mul_(scale[modes][:, None])
+    gram.diagonal().add_(1.0)
+    return gram

@@ -1,0 +1,18 @@
+"""Preconditioners, one kind per file."""
+
+from lkgp.linalg.preconditioners.base import NoiseOnly, Preconditioner, PreconditionerSettings
+from lkgp.linalg.preconditioners.kronecker_eigenbasis import KroneckerEigenbasis
+from lkgp.linalg.preconditioners.leading_modes import LeadingModes, LeadingModesInverse
+from lkgp.linalg.preconditioners.nystrom import Nystrom
+from lkgp.linalg.preconditioners.pivoted_cholesky import PivotedCholesky
+
+__all__ = [
+    "KroneckerEigenbasis",
+    "LeadingModes",
+    "LeadingModesInverse",
+    "NoiseOnly",
+    "Nystrom",
+    "PivotedCholesky",
+    "Preconditioner",
+    "PreconditionerSettings",
+]

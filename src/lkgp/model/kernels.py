@@ -1,0 +1,123 @@
+"""GPyTorch kernels as the engine sees them: values between points, and what their class tells about them."""
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import gpytorch
+import torch
+from gpytorch.kernels import (
+    AdditiveKernel,
+    CosineKernel,
+    HammingIMQKernel,
+    IndexKernel,
+    Kernel,
+    MaternKernel,
+    PeriodicKernel,
+    PiecewisePolynomialKernel,
+    ProductKernel,
+    RBFKernel,
+    RQKernel,
+    ScaleKernel,
+)
+from torch import Tensor
+
+from lkgp.errors import InputError
+
+STATIONARY = (RBFKernel, MaternKernel, PeriodicKernel, RQKernel, CosineKernel, PiecewisePolynomialKernel)
+# Kernels that read coordinates as the numbers, or the marks, of categories.
+DISCRETE = (IndexKernel, HammingIMQKernel)
+
+
+def default_kernels(dims: Sequence[int]) -> list[Kernel]:
+    """Matern-5/2 over every factor, one length scale per column; one output scale, on the first. `dims`: d_k, columns of each."""
+    kernels: list[Kernel] = [MaternKernel(nu=2.5, ard_num_dims=dim) for dim in dims]
+    return [ScaleKernel(kernels[0]), *kernels[1:]]
+
+
+def evaluate(kernel: Kernel, rows: Tensor, columns: Tensor | None = None) -> Tensor:
+    """Kernel values between `rows` (a, d) and `columns` (b, d), dense, (a, b); among the rows if no columns are given."""
+    with gpytorch.settings.lazily_evaluate_kernels(False), warnings.catch_warnings():
+        # torch says so of the sparse matrices inside `IndexKernel`; the caller can do nothing about it.
+        warnings.filterwarnings("ignore", message="Sparse invariant checks are implicitly disabled")
+        return kernel(rows, rows if columns is None else columns).to_dense()
+
+
+@dataclass(frozen=True, eq=False)
+class KernelFunction:
+    """A kernel as a function of points, for the factors of `lkgp.linalg`."""
+
+    kernel: Kernel
+
+    @property
+    def stationary(self) -> bool:
+        return is_stationary(self.kernel)
+
+    def __call__(self, rows: Tensor, columns: Tensor) -> Tensor:
+        return evaluate(self.kernel, rows, None if columns is rows else columns)
+
+
+def is_stationary(kernel: Kernel) -> bool:
+    """Whether k(x, x') depends on x - x' only, as far as the class of the kernel tells."""
+    if isinstance(kernel, ScaleKernel):
+        return is_stationary(kernel.base_kernel)
+    if isinstance(kernel, (AdditiveKernel, ProductKernel)):
+        return all(is_stationary(part) for part in kernel.kernels)
+    return isinstance(kernel, STATIONARY)
+
+
+def is_discrete(kernel: Kernel) -> bool:
+    """Whether the kernel, or a part of it, reads its coordinates as categories."""
+    return any(isinstance(part, DISCRETE) for part in kernel.modules())
+
+
+def discrete_columns(kernel: Kernel, coords: Tensor) -> Tensor:
+    """Which columns of the coordinates (n_k, d_k) are read as categories, (d_k,)."""
+    found = torch.zeros(coords.shape[1], dtype=torch.bool, device=coords.device)
+    for part in kernel.modules():
+        if isinstance(part, DISCRETE):
+            found[slice(None) if part.active_dims is None else part.active_dims.to(found.device)] = True
+    return found
+
+
+def check_is_kernel(kernel: object, factor: int) -> None:
+    """Refuse what is not one GPyTorch kernel."""
+    if not isinstance(kernel, Kernel):
+        raise InputError(f"the kernel of factor {factor} is a {type(kernel).__name__}; give a gpytorch kernel.")
+    if len(kernel.batch_shape):
+        raise InputError(
+            f"the kernel of factor {factor} has batch shape {tuple(kernel.batch_shape)}; give one without a batch shape."
+        )
+
+
+def check_kernel(kernel: Kernel, coords: Tensor, factor: int) -> None:
+    """Refuse a kernel that does not fit the coordinates (n_k, d_k) of its factor."""
+    check_is_kernel(kernel, factor)
+    columns = coords.shape[1]
+    for part in kernel.modules():
+        if not isinstance(part, Kernel):
+            continue
+        if part.active_dims is not None and int(part.active_dims.max()) >= columns:
+            raise InputError(
+                f"the kernel of factor {factor} reads column {int(part.active_dims.max())}, but that factor has only "
+                f"{columns} column(s); change its active_dims."
+            )
+        seen = columns if part.active_dims is None else len(part.active_dims)
+        if part.ard_num_dims not in (None, 1, seen):
+            raise InputError(
+                f"the kernel of factor {factor} has ard_num_dims={part.ard_num_dims}, but that factor has {seen} "
+                f"column(s); set ard_num_dims={seen}."
+            )
+        if isinstance(part, IndexKernel):
+            _check_categories(part, coords, factor)
+
+
+def _check_categories(kernel: IndexKernel, coords: Tensor, factor: int) -> None:
+    tasks = kernel.covar_factor.shape[-2]
+    codes = coords if kernel.active_dims is None else coords[:, kernel.active_dims]
+    whole = codes.shape[1] == 1 and bool((codes == codes.round()).all())
+    if not whole or bool((codes < 0).any()) or bool((codes >= tasks).any()):
+        raise InputError(
+            f"factor {factor} has an IndexKernel with {tasks} categories, so its coordinates must be one column of whole "
+            f"numbers from 0 to {tasks - 1}."
+        )

@@ -1,0 +1,101 @@
+"""Noise: a variance for every observed cell, and one at any coordinates. Each kind is a subclass of `Noise`."""
+
+import math
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import gpytorch
+import torch
+from gpytorch.constraints import GreaterThan
+from gpytorch.likelihoods import GaussianLikelihood
+from torch import Tensor, nn
+
+from lkgp.data.readers import Observations
+from lkgp.errors import InputError
+
+# The least noise variance that is learned, in units of the variance of the data: far below any error of measurement, and far above
+# the rounding of a solve in float64.
+NOISE_FLOOR = 1e-6
+
+
+class Noise(gpytorch.Module):
+    """The noise of observations that were made independently.
+
+    known: the kinds by name, under which a model file finds them
+    """
+
+    known: ClassVar[dict[str, type["Noise"]]] = {}
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        Noise.known[cls.__name__] = cls
+
+    @abstractmethod
+    def measurement_variance(self, data: Observations) -> Tensor:
+        """The variance of a single measurement at every observed cell, a scalar or (n,)."""
+
+    @abstractmethod
+    def at(self, coords: Sequence[Tensor]) -> Tensor:
+        """The variance of a single measurement at the cells of the product of `coords`, broadcast to (n'_1, ..., n'_d)."""
+
+    def levels(self) -> list[nn.Parameter]:
+        """Parameters that make the noise larger at all cells when they grow; a search may raise them before anything else."""
+        return []
+
+    def diagonal(self, data: Observations) -> Tensor:
+        """The diagonal of D, (n,): the known variance of every cell, or that of a measurement over the number of them."""
+        if data.noise_variance is not None:
+            return data.noise_variance
+        return self.measurement_variance(data) / data.counts
+
+    def log_scatter(self, data: Observations) -> Tensor:
+        """What measurements add to the log density of their means, a scalar; W is their sum of squares about a mean of c:
+
+        log prod_j N(y_j; f, s^2)  =  log N(mean; f, s^2 / c)  -  1/2 ((c - 1) log(2 pi s^2) + log c + W / s^2)
+        """
+        if data.scatter is None:
+            return torch.zeros_like(data.values[0])
+        variance = self.measurement_variance(data)
+        more = (data.counts - 1) * torch.log(2 * math.pi * variance)
+        return -0.5 * (more.sum() + data.counts.log().sum() + (data.scatter / variance).sum())
+
+
+class LearnedNoise(Noise):
+    """One variance for all cells, learned with the priors and constraints of a GaussianLikelihood."""
+
+    def __init__(self, likelihood: GaussianLikelihood) -> None:
+        super().__init__()
+        self.likelihood = likelihood
+
+    @property
+    def variance(self) -> Tensor:
+        """s^2, a scalar."""
+        return self.likelihood.noise.squeeze()
+
+    def measurement_variance(self, data: Observations) -> Tensor:
+        return self.variance
+
+    def at(self, coords: Sequence[Tensor]) -> Tensor:
+        return self.variance
+
+    def levels(self) -> list[nn.Parameter]:
+        return [self.likelihood.raw_noise]
+
+
+def learned_noise(start: float, floor: float = NOISE_FLOOR) -> GaussianLikelihood:
+    """A noise variance that is learned from `start`, bounded below by `floor`, or far under a start that is not far above."""
+    if isinstance(start, bool) or not isinstance(start, (int, float)) or not start > 0:
+        raise InputError(f"the noise variance must be a positive number, not {start!r}.")
+    likelihood = GaussianLikelihood(noise_constraint=GreaterThan(min(floor, 1e-3 * start)))
+    # Written in float64: GPyTorch would round the start to float32.
+    likelihood.double()
+    likelihood.noise = torch.tensor(float(start), dtype=torch.float64)
+    return likelihood
+
+
+def as_noise(noise: "float | GaussianLikelihood | Noise") -> Noise:
+    """A noise of one learned variance from where it starts or from a likelihood; any other as it is."""
+    if isinstance(noise, Noise):
+        return noise
+    return LearnedNoise(noise if isinstance(noise, GaussianLikelihood) else learned_noise(noise))

@@ -1,0 +1,59 @@
+"""One term of the covariance: a product of kernels, one per factor."""
+
+from collections.abc import Sequence
+
+import torch
+from gpytorch.kernels import Kernel
+from torch import Tensor, nn
+
+from lkgp.errors import InputError
+from lkgp.linalg.factors import Factor, structure_for
+from lkgp.model.kernels import KernelFunction, check_is_kernel, evaluate
+
+
+class Term(nn.Module):
+    """k_1 x k_2 x ... x k_d.
+
+    kernels: one GPyTorch kernel per factor, used as they are (parameters, priors and constraints)
+    """
+
+    def __init__(self, kernels: Sequence[Kernel]) -> None:
+        super().__init__()
+        if len(kernels) == 0:
+            raise InputError("at least one kernel is needed: one per factor.")
+        for k, kernel in enumerate(kernels):
+            check_is_kernel(kernel, k)
+        self.kernels: Sequence[Kernel] = nn.ModuleList(kernels)  # type: ignore[assignment]
+
+    def structures(self, coords: Sequence[Tensor]) -> tuple[str, ...]:
+        """The kind of factor that serves each axis best; coords: (n_k, d_k) for every factor."""
+        pairs = zip(self.kernels, coords, strict=True)
+        return tuple(structure_for(KernelFunction(kernel), x) for kernel, x in pairs)
+
+    def factor(self, k: int, coords: Tensor, structure: str = "dense") -> Factor:
+        """K_k over its points `coords` (n_k, d_k), (n_k, n_k)."""
+        if structure not in Factor.kinds:
+            raise InputError(f"there is no factor of the kind {structure!r}; there are {', '.join(Factor.kinds)}.")
+        return Factor.kinds[structure].of(KernelFunction(self.kernels[k]), coords)
+
+    def factors(self, coords: Sequence[Tensor], structures: Sequence[str] | None = None) -> list[Factor]:
+        """K_1, ..., K_d over their points."""
+        kinds = self.structures(coords) if structures is None else structures
+        if len(kinds) != len(self.kernels):
+            raise InputError(f"{len(kinds)} structures were given for {len(self.kernels)} factors; give one per factor.")
+        return [self.factor(k, x, kind) for k, (x, kind) in enumerate(zip(coords, kinds, strict=True))]
+
+    def cross_factor(self, k: int, points: Tensor, coords: Tensor) -> Tensor:
+        """Covariances of other `points` (n'_k, d_k) with the points `coords` (n_k, d_k) of factor k, (n'_k, n_k)."""
+        return evaluate(self.kernels[k], points, coords)
+
+    def factor_variance(self, k: int, points: Tensor) -> Tensor:
+        """k_k(x, x) at `points` (n'_k, d_k), (n'_k,)."""
+        return self.kernels[k](points, diag=True)
+
+    def variance(self, coords: Sequence[Tensor]) -> Tensor:
+        """k(x, x) at every cell of the product of `coords`, (n'_1, ..., n'_d)."""
+        variance = torch.ones((), dtype=coords[0].dtype, device=coords[0].device)
+        for k, points in enumerate(coords):
+            variance = variance[..., None] * self.factor_variance(k, points)
+        return variance
