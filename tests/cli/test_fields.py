@@ -234,7 +234,7 @@ def test_bad_files_and_outputs_are_refused_in_a_sentence(small, tmp_path):
         ((small, Path("/proc/o.nc")), "cannot be written to"),
         ((small, tmp_path / "o.xyz"), "tells no format"),
         ((small, tmp_path / "o.csv"), "both be tables, or neither"),
-        ((small, tmp_path / "o.nc", "-v", "wind"), "no variable 'wind'; there are t2m"),
+        ((small, tmp_path / "o.nc", "-v", "wind"), "no variable 'wind'; available variables: t2m"),
         ((small, tmp_path / "o.nc", "--station", "a"), "--station is for tables"),
         ((small, tmp_path / "o.nc", "--max-memory", "much"), "a size such as 4GB"),
         ((tmp_path / "nothing.nc", tmp_path / "o.nc"), "nothing is observed"),
@@ -461,7 +461,7 @@ def test_what_can_be_known_is_refused_before_the_fit(small, tmp_path, monkeypatc
     for source, arguments, message in (
         (small, ("--max-gap", "2weeks"), "length of time such as"),
         (small, ("--max-gap", "6"), "length of time such as '6h'"),
-        (tmp_path / "map.nc", ("--max-gap", "6h"), "no dimension of time"),
+        (tmp_path / "map.nc", ("--max-gap", "6h"), "no time dimension"),
         (tmp_path / "two.nc", (), "empty is NaN everywhere"),
     ):
         output = run("fill", source, tmp_path / "o.nc", *arguments, code=2).output

@@ -5,10 +5,12 @@ import pandas as pd
 from oracle import Oracle, matern52, periodic
 
 import xarray as xr
+from lkgp.data.standardization import Standardization
+from lkgp.xarray.factors import Dims, choose_factors
 
 
 def small_field(places=(4, 5), times=40, missing=0.3, seed=0):
-    """Temperature at places across the meridian of Greenwich, every other hour, with gaps and one place without any value."""
+    """Temperature at places across the prime meridian, every two hours, with gaps and one place without any value."""
     rng = np.random.default_rng(seed)
     lat, lon = np.linspace(52.0, 49.0, places[0]), np.mod(np.linspace(-2.0, 2.0, places[1]), 360.0)
     t = 2 * np.arange(times)
@@ -34,6 +36,13 @@ def small_field(places=(4, 5), times=40, missing=0.3, seed=0):
     )
 
 
+def factor_kinds(
+    field: xr.DataArray, *, space: Dims | None = None, time: str | None = None, factors: list[Dims] | None = None
+) -> list[tuple[tuple[str, ...], str]]:
+    """The dimensions and the kind of each factor that is chosen for a field."""
+    return [(f.dims, f.kind) for f in choose_factors(field, space=space, time=time, factors=factors)[0]]
+
+
 def kilometres(lat, lon):
     """Places on a ball of 6371 km, (n, 3)."""
     a, b = np.radians(lat), np.radians(lon)
@@ -41,11 +50,15 @@ def kilometres(lat, lon):
 
 
 def oracle_of(model, places, days, values):
-    """The dense model with the hyperparameters of a `FieldModel` over places (n, 3) in km and days (t,); values (n, t)."""
+    """The dense model with the hyperparameters of a `FieldModel`.
+
+    places: (n, 3) in km; days: (t,); values: (n, t)
+    """
     fitted = model.gp.model_
     space, time = fitted.kernels
-    unit = [ruler.scale[0] for ruler in model.layout.rulers]
-    shift, scale = float(model.gp._standardization.values.shift), float(model.gp._standardization.values.scale)
+    unit = [scaling.scale[0] for scaling in model.layout.scalings]
+    standardized = Standardization.of(model.gp.observations_, coords=False).values
+    shift, scale = float(standardized.shift), float(standardized.scale)
     weather, cycle = time.kernels
     repeats, changes = cycle.base_kernel.kernels
 

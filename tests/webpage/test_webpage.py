@@ -15,10 +15,12 @@ import lkgp.xarray
 import xarray as xr
 from lkgp import plots
 from lkgp.errors import InputError
-from lkgp.webpage import describe, places_of, write_page
+from lkgp.webpage import write_page
+from lkgp.webpage.places import map_places
+from lkgp.webpage.variable import variable_data
 from lkgp.xarray.factors import choose_factors
-from lkgp.xarray.field import Layout
-from lkgp.xarray.points import unwrapped
+from lkgp.xarray.geography import unwrap_longitude
+from lkgp.xarray.layout import Layout
 
 # Moves the slider, changes the layer, clicks a place, and writes into the page what came of it.
 ACT = """
@@ -27,7 +29,8 @@ const seen = { errors: [] };
 window.addEventListener("error", (e) => seen.errors.push(e.message));
 const picture = (id) => document.getElementById(id).toDataURL();
 function act() {
-  const slider = document.getElementById("time"), map = document.getElementById("map"), box = map.getBoundingClientRect();
+  const slider = document.getElementById("time"), map = document.getElementById("map");
+  const box = map.getBoundingClientRect();
   seen.places = current().places.length;
   const [map0, series0, place0] = [picture("map"), picture("series"), document.body.dataset.place];
   slider.value = Number(slider.max) - 1;
@@ -39,8 +42,9 @@ function act() {
   document.querySelector("[data-layer=std]").click();
   seen.layerChanged = picture("map") !== map1;
   const series1 = picture("series");
-  const wanted = (Number(place0) + 3) % current().places.length, p = projection(current()), place = current().places[wanted];
-  const at = { clientX: box.left + p.x(place.x) * box.width / map.width, clientY: box.top + p.y(place.y) * box.height / map.height };
+  const wanted = (Number(place0) + 3) % current().places.length, place = current().places[wanted];
+  const p = projection(current()), sx = box.width / map.width, sy = box.height / map.height;
+  const at = { clientX: box.left + p.x(place.x) * sx, clientY: box.top + p.y(place.y) * sy };
   map.dispatchEvent(new MouseEvent("click", { ...at, bubbles: true }));
   seen.clicked = Number(document.body.dataset.place) === wanted;
   seen.seriesDrawn = picture("series") !== series1;
@@ -49,7 +53,8 @@ function act() {
   seen.value = value(current(), cell(current(), wanted, state.time));
 }
 try { act(); } catch (e) { seen.errors.push(String(e)); }
-document.body.insertAdjacentHTML("beforeend", "<pre id='seen'>" + JSON.stringify(seen).replaceAll("<", "&lt;") + "</pre>");
+const report = JSON.stringify(seen).replaceAll("<", "&lt;");
+document.body.insertAdjacentHTML("beforeend", "<pre id='seen'>" + report + "</pre>");
 </script>
 """
 
@@ -82,7 +87,7 @@ def look_at(path, tmp_path):
         "--enable-logging=stderr",
         "--dump-dom",
     ]
-    done = subprocess.run([browser, *flags, acted.as_uri()], capture_output=True, text=True, timeout=120, check=True)
+    done = subprocess.run([browser, *flags, acted.as_uri()], capture_output=True, text=True, check=True)
     seen = re.search(r"<pre id=\"seen\">(.*?)</pre>", done.stdout, re.DOTALL)
     assert seen, done.stdout[-2000:] + done.stderr[-2000:]
     return json.loads(html.unescape(seen[1])), [line for line in done.stderr.splitlines() if "CONSOLE" in line]
@@ -130,7 +135,7 @@ def test_stations_and_slices_are_drawn_too(tmp_path):
     path = tmp_path / "page.html"
     page = model.fill(array)
     write_page(path, [(model, page, None)], title="stations")
-    described = describe(model, page, None)
+    described = variable_data(model, page, None)
     assert described["slices"] == ["level 1", "level 5"]
     assert described["dots"]
     assert max(p["x"] for p in described["places"]) - min(p["x"] for p in described["places"]) < 3
@@ -144,9 +149,9 @@ def test_stations_and_slices_are_drawn_too(tmp_path):
 
 
 def test_longitudes_are_unwrapped_at_the_widest_gap():
-    assert unwrapped(np.array([350.0, 355.0, 0.0, 5.0])).tolist() == [-10.0, -5.0, 0.0, 5.0]
-    assert unwrapped(np.array([170.0, -175.0, 179.0])).tolist() == [170.0, 185.0, 179.0]
-    assert unwrapped(np.arange(0.0, 360.0, 60.0)).tolist() == np.arange(0.0, 360.0, 60.0).tolist()
+    assert unwrap_longitude(np.array([350.0, 355.0, 0.0, 5.0])).tolist() == [-10.0, -5.0, 0.0, 5.0]
+    assert unwrap_longitude(np.array([170.0, -175.0, 179.0])).tolist() == [170.0, 185.0, 179.0]
+    assert unwrap_longitude(np.arange(0.0, 360.0, 60.0)).tolist() == np.arange(0.0, 360.0, 60.0).tolist()
 
 
 def test_pictures_take_and_return_axes(filled):
@@ -177,7 +182,7 @@ def test_a_series_without_places_has_a_page(tmp_path):
     series = xr.DataArray(values, dims="time", coords={"time": pd.date_range("2020", periods=40)}, name="v")
     model = lkgp.xarray.fit(series)
     filled = model.fill(series)
-    described = describe(model, filled, None)
+    described = variable_data(model, filled, None)
     assert [place["label"] for place in described["places"]] == ["v"]
     assert len(described["times"]) == 40
     path = tmp_path / "page.html"
@@ -200,7 +205,7 @@ def test_places_that_are_nowhere_are_not_drawn(listed, tmp_path):
         array = array.stack(station=("y", "x"), create_index=False).assign_coords(station=list("abcdef"))
     model = lkgp.xarray.fit(array)
     filled = model.fill(array)
-    described = describe(model, filled, None)
+    described = variable_data(model, filled, None)
     assert len(described["places"]) == 5
     assert described["places"][0]["label"].endswith("lat 50, lon 1)" if listed else "lat 50, lon 1")
     assert described["firstPlace"] == 3
@@ -218,7 +223,7 @@ def test_maps_of_grids_in_radians_are_drawn_in_degrees(filled):
     for name in ("latitude", "longitude"):
         turned[name].attrs = {"standard_name": name, "units": "radians"}
     layout = Layout.of(turned.t2m, choose_factors(turned.t2m)[0])
-    assert all(place["y"] > 45 for place in places_of(layout, layout.factors[0])["list"])
+    assert all(place["y"] > 45 for place in map_places(layout, layout.factors[0]).places)
     axes = plots.plot_map(turned, "t2m", {"time": "2019-03-01T06"})
     assert axes.get_xlim()[1] > 1.5
     assert axes.get_ylim()[0] > 45

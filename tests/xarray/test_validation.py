@@ -1,4 +1,4 @@
-"""What gaps look like, cells withheld like them, and the simpler ways that lkgp is compared with."""
+"""What gaps look like, cells withheld like them, and the baselines that lkgp is compared with."""
 
 import numpy as np
 import pandas as pd
@@ -8,11 +8,11 @@ from fields import small_field
 import lkgp.xarray
 import xarray as xr
 from lkgp.errors import InputError
+from lkgp.xarray.baselines import climatology, linear_in_time, nearest_place
 from lkgp.xarray.factors import choose_factors
-from lkgp.xarray.field import Layout
 from lkgp.xarray.gaps import Gaps, run_lengths, withhold
-from lkgp.xarray.outlook import series
-from lkgp.xarray.validation import climatology, linear, nearest
+from lkgp.xarray.layout import Layout
+from lkgp.xarray.time_series import to_series
 
 
 def runs(shape=(60, 400), length=24, share=0.3, seed=0):
@@ -30,14 +30,14 @@ def test_run_lengths_by_hand():
     assert sorted(run_lengths(missing)) == [1, 1, 2, 5]
 
 
-def test_gaps_in_words():
+def test_gaps_are_described():
     rng = np.random.default_rng(0)
     at_random = rng.random((60, 400)) > 0.3
     days = np.ones((60, 400), dtype=bool)
     days[:, rng.permutation(400)[:80]] = False
     assert str(Gaps.of(np.ones((3, 4), dtype=bool))) == "nothing is missing"
     assert "mostly single cells" in str(Gaps.of(at_random))
-    assert "mostly runs in time" in str(Gaps.of(runs()))
+    assert "mostly runs of about 24 times" in str(Gaps.of(runs()))
     assert "mostly whole times" in str(Gaps.of(days))
 
 
@@ -66,7 +66,7 @@ def test_without_gaps_cells_are_withheld_at_random():
     assert hidden.mean() == pytest.approx(0.1, abs=0.02)
 
 
-def test_the_simpler_ways_by_hand():
+def test_the_baselines_by_hand():
     values = np.array([[1.0, np.nan, 3.0, np.nan], [np.nan, 8.0, np.nan, np.nan], [5.0, 5.0, np.nan, 9.0]])
     array = xr.DataArray(
         values,
@@ -78,9 +78,9 @@ def test_the_simpler_ways_by_hand():
         },
     )
     layout = Layout.of(array, choose_factors(array)[0])
-    assert linear(values, layout).tolist() == [[1, 2, 3, 3], [8, 8, 8, 8], [5, 5, 7, 9]]
+    assert linear_in_time(values, layout).tolist() == [[1, 2, 3, 3], [8, 8, 8, 8], [5, 5, 7, 9]]
     assert climatology(values, layout)[:, 0].tolist() == [2.0, 8.0, pytest.approx(19 / 3)]
-    assert nearest(values, layout).tolist() == [[1, 8, 3, 9], [1, 8, 3, 9], [5, 5, 3, 9]]
+    assert nearest_place(values, layout).tolist() == [[1, 8, 3, 9], [1, 8, 3, 9], [5, 5, 3, 9]]
     hours = array.isel(time=[0, 1, 2, 3]).assign_coords(time=pd.date_range("2020", periods=4, freq="6h"))
     hours = xr.concat([hours, hours.assign_coords(time=hours.time + np.timedelta64(1, "D"))], "time")
     daily = climatology(hours.values, Layout.of(hours, choose_factors(hours)[0]))
@@ -92,7 +92,7 @@ def test_error_bars_are_right_on_data_of_the_models_own_kind():
     model = lkgp.xarray.fit(field)
     found = model.validate(share=0.2)
     ours = found.scores["lkgp"]
-    assert ours["rmse"] < 0.7 * min(found.scores[way]["rmse"] for way in found.scores if way != "lkgp")
+    assert ours["rmse"] < 0.7 * min(row["rmse"] for method, row in found.scores.items() if method != "lkgp")
     assert ours["rmse"] == pytest.approx(0.1, rel=0.35)  # the noise of the data
     assert 0.85 < ours["in_95%"] <= 1.0
     assert found.withheld > 100
@@ -109,18 +109,18 @@ def test_the_order_of_times_in_the_field_does_not_matter():
     order = np.random.default_rng(0).permutation(30)
     layouts = [Layout.of(array, choose_factors(array)[0]) for array in (field, field.isel(time=order))]
     values = [layout.to_grid(layout.field) for layout in layouts]
-    assert str(Gaps.of(series(np.isfinite(values[0]), layouts[0]))) == str(
-        Gaps.of(series(np.isfinite(values[1]), layouts[1]))
+    assert str(Gaps.of(to_series(np.isfinite(values[0]), layouts[0]))) == str(
+        Gaps.of(to_series(np.isfinite(values[1]), layouts[1]))
     )
-    for way in (linear, climatology, nearest):
-        sorted_, shuffled = (way(array, layout) for array, layout in zip(values, layouts, strict=True))
+    for baseline in (linear_in_time, climatology, nearest_place):
+        sorted_, shuffled = (baseline(array, layout) for array, layout in zip(values, layouts, strict=True))
         assert np.array_equal(shuffled, sorted_[:, order])
 
 
 def test_large_fields_are_validated_in_a_window_of_time(monkeypatch):
     field = small_field(places=(3, 4), times=120)
     model = lkgp.xarray.fit(field)
-    monkeypatch.setattr("lkgp.xarray.validation.MOST_CELLS", 60 * 11)  # one place has no value at all
+    monkeypatch.setattr("lkgp.xarray.validation.MAX_CELLS", 60 * 11)  # one place has no value at all
     checked = model.validate()
     assert "in 60 of the 120 times" in checked.how
     assert 0 < checked.withheld <= 0.2 * 60 * 11
@@ -138,7 +138,7 @@ def test_error_bars_are_calibrated_on_withheld_cells():
     assert checked.factor != 1.0
     np.testing.assert_allclose(wide.t2m_std, checked.factor * plain.t2m_std, rtol=1e-6)
     np.testing.assert_array_equal(wide.t2m, plain.t2m)
-    assert "95 % of cells that were withheld" in wide.t2m_std.attrs["comment"]
+    assert "95 % of the withheld cells" in wide.t2m_std.attrs["comment"]
     assert "comment" not in plain.t2m_std.attrs
     xr.testing.assert_identical(model.fill(field, calibrate=True).t2m_std, wide.t2m_std)
     assert "times as wide" in str(checked)

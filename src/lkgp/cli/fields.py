@@ -75,7 +75,7 @@ def fill_gaps(
     """Fill the gaps of a file, with an error bar for every cell."""
     with errors_for_people(quiet=quiet):
         from lkgp.xarray import storage  # noqa: PLC0415  (needs packages of its own)
-        from lkgp.xarray.datasets import check, put  # noqa: PLC0415
+        from lkgp.xarray.datasets import check, insert_filled  # noqa: PLC0415
 
         began = time.perf_counter()
         if storage.is_table(source) != storage.is_table(output):
@@ -97,7 +97,7 @@ def fill_gaps(
             fill_variable(opened.dataset[name], words, how, calibrate, quiet, reports) for name in opened.variables
         ]
         # What took the longest is written before anything else is done with it.
-        opened.write(reduce(put, (one.filled for one in variables), opened.dataset), output, smooth)
+        opened.write(reduce(insert_filled, (one.filled for one in variables), opened.dataset), output, smooth)
     with errors_for_people(stopped=f"stopped; {output} is written, but not all that was asked beside it.", quiet=quiet):
         for one, path in zip(variables, models, strict=False):
             one.fitted.save(path)
@@ -158,7 +158,7 @@ def fill_variable(
     from lkgp.xarray import fit  # noqa: PLC0415  (needs packages of its own)
 
     with progress(f"fitting {field.name}", quiet) as step:
-        fitted = fit(field, **words, progress=step, tell=None if quiet else lambda outlook: remark(str(outlook)))
+        fitted = fit(field, **words, progress=step, on_preview=None if quiet else lambda preview: remark(str(preview)))
     with remarks_of_the_engine(quiet):
         checked = fitted.validate(seed=words["seed"]) if calibrate else None
         filled = fitted.fill(field, **how, calibrate=checked or False)

@@ -1,19 +1,19 @@
 "use strict";
-// Everything the page shows is in its own JSON: arrays of 16-bit numbers, one a cell, in base64. 65535 means missing.
+// All data are in the JSON of this page: arrays of 16-bit numbers in base64, one number per cell. 65535 means missing.
 const variables = JSON.parse(document.getElementById("page-data").textContent).variables;
 const MISSING = 65535;
 const byId = (id) => document.getElementById(id);
 const state = { variable: 0, slice: 0, time: 0, place: null, layer: "filled" };
 
-function numbers(text) {
+function decodeArray(text) {
   const raw = atob(text), bytes = new Uint8Array(raw.length);
   for (let i = 0; i < raw.length; i++) bytes[i] = raw.charCodeAt(i);
   return new Uint16Array(bytes.buffer);
 }
 for (const v of variables) {
-  v.cells = numbers(v.values);
-  v.errors = numbers(v.std);
-  v.flags = numbers(v.filled);
+  v.cells = decodeArray(v.values);
+  v.errors = decodeArray(v.std);
+  v.flags = decodeArray(v.filled);
 }
 const current = () => variables[state.variable];
 const cell = (v, place, time) => (state.slice * v.places.length + place) * v.times.length + time;
@@ -22,7 +22,7 @@ const value = (v, i) => decode(v.cells[i], v.range);
 const error = (v, i) => decode(v.errors[i], v.errorRange);
 const wasFilled = (v, i) => v.flags[i] === 1;
 
-// Colours: a few points of a perceptually even scale, joined by straight lines.
+// Colours: a few points of a perceptually uniform scale, with linear interpolation between them.
 const SCALES = {
   value: [[68, 1, 84], [59, 82, 139], [33, 145, 140], [94, 201, 98], [253, 231, 37]],
   error: [[255, 247, 236], [253, 212, 158], [252, 141, 89], [215, 48, 31], [127, 0, 0]],
@@ -32,18 +32,18 @@ function colour(scale, share) {
   const i = Math.min(Math.floor(x), points.length - 2), f = x - i;
   return "rgb(" + points[i].map((a, k) => Math.round(a + f * (points[i + 1][k] - a))).join(",") + ")";
 }
-function shown(v, i) {
+function layerValue(v, i) {
   if (state.layer === "std") return error(v, i);
   return state.layer === "data" && wasFilled(v, i) ? NaN : value(v, i);
 }
-const rangeShown = (v) => (state.layer === "std" ? v.errorRange : v.range);
-const scaleShown = () => (state.layer === "std" ? "error" : "value");
-function short(x, range) {
+const layerRange = (v) => (state.layer === "std" ? v.errorRange : v.range);
+const layerScale = () => (state.layer === "std" ? "error" : "value");
+function formatNumber(x, range) {
   const digits = Math.max(0, 2 - Math.floor(Math.log10(Math.max(Math.abs(range[1] - range[0]), 1e-12))));
   return x.toFixed(Math.min(digits, 8));
 }
 
-// The map: a rectangle or a dot a place, at its own coordinates.
+// The map: one rectangle or dot per place, at its coordinates.
 const map = byId("map"), MARGIN = { left: 56, right: 12, top: 12, bottom: 34 };
 function projection(v) {
   const xs = v.places.map((p) => p.x), ys = v.places.map((p) => p.y), w = v.cellSize[0], h = v.cellSize[1];
@@ -56,7 +56,8 @@ function projection(v) {
     sx = s * squeeze;
     sy = s;
   }
-  const left = MARGIN.left + (width - sx * (box[1] - box[0])) / 2, top = MARGIN.top + (height - sy * (box[3] - box[2])) / 2;
+  const left = MARGIN.left + (width - sx * (box[1] - box[0])) / 2;
+  const top = MARGIN.top + (height - sy * (box[3] - box[2])) / 2;
   return { box, sx, sy, x: (x) => left + (x - box[0]) * sx, y: (y) => top + (box[3] - y) * sy };
 }
 function ticks(low, high, count) {
@@ -67,12 +68,12 @@ function ticks(low, high, count) {
   return { at: found, digits: Math.max(0, -Math.floor(Math.log10(step))) };
 }
 function drawMap() {
-  const v = current(), c = map.getContext("2d"), p = projection(v), range = rangeShown(v), scale = scaleShown();
+  const v = current(), c = map.getContext("2d"), p = projection(v), range = layerRange(v), scale = layerScale();
   c.clearRect(0, 0, map.width, map.height);
   const w = Math.max(v.cellSize[0] * p.sx, 1), h = Math.max(v.cellSize[1] * p.sy, 1);
   v.places.forEach((place, k) => {
-    const code = shown(v, cell(v, k, state.time)), x = p.x(place.x), y = p.y(place.y);
-    c.fillStyle = Number.isNaN(code) ? "#e4e7eb" : colour(scale, (code - range[0]) / (range[1] - range[0] || 1));
+    const number = layerValue(v, cell(v, k, state.time)), x = p.x(place.x), y = p.y(place.y);
+    c.fillStyle = Number.isNaN(number) ? "#e4e7eb" : colour(scale, (number - range[0]) / (range[1] - range[0] || 1));
     if (v.dots) {
       c.beginPath();
       c.arc(x, y, 7, 0, 2 * Math.PI);
@@ -85,7 +86,8 @@ function drawMap() {
     const place = v.places[state.place];
     c.strokeStyle = "#d1105a";
     c.lineWidth = 2.5;
-    c.strokeRect(p.x(place.x) - Math.max(w, 12) / 2, p.y(place.y) - Math.max(h, 12) / 2, Math.max(w, 12), Math.max(h, 12));
+    const frame = [Math.max(w, 12), Math.max(h, 12)];
+    c.strokeRect(p.x(place.x) - frame[0] / 2, p.y(place.y) - frame[1] / 2, ...frame);
     c.lineWidth = 1;
   }
   c.fillStyle = "#5b6675";
@@ -117,12 +119,16 @@ function drawLegend(range, scale) {
   c.fillStyle = "#5b6675";
   c.font = "12px system-ui, sans-serif";
   c.textAlign = "center";
-  for (let k = 0; k <= 4; k++) c.fillText(short(range[0] + (k / 4) * (range[1] - range[0]), range), left + (k / 4) * width, 31);
+  for (let k = 0; k <= 4; k++) {
+    c.fillText(formatNumber(range[0] + (k / 4) * (range[1] - range[0]), range), left + (k / 4) * width, 31);
+  }
   c.textAlign = "left";
   c.fillText(v.units ? "in " + v.units : "", left + width + 30, 14);
 }
 
-// The series of one place: what was observed, the filled field, and two standard errors on either side.
+// The time series at one place: observed values, the filled field, and a band of two standard errors on either side.
+const SERIES_CAPTION = "Dots are observed values; the line is the filled field, with a band of two standard errors " +
+  "on either side.";
 function drawSeries() {
   const v = current(), canvas = byId("series"), c = canvas.getContext("2d");
   c.clearRect(0, 0, canvas.width, canvas.height);
@@ -135,7 +141,7 @@ function drawSeries() {
   if (!Number.isFinite(low)) {
     c.fillStyle = "#5b6675";
     c.font = "14px system-ui, sans-serif";
-    c.fillText("Nothing was ever observed here, and it was left so.", 60, 60);
+    c.fillText("No value was observed at this place, and it was not filled.", 60, 60);
     return;
   }
   const left = 62, right = canvas.width - 12, top = 12, bottom = canvas.height - 34;
@@ -155,7 +161,9 @@ function drawSeries() {
   });
   c.textAlign = "center";
   const every = Math.max(1, Math.ceil(n / 5));
-  for (let t = Math.floor(every / 2); t < n; t += every) c.fillText(v.times[t], Math.min(x(t), canvas.width - 56), bottom + 18);
+  for (let t = Math.floor(every / 2); t < n; t += every) {
+    c.fillText(v.times[t], Math.min(x(t), canvas.width - 56), bottom + 18);
+  }
   c.fillStyle = "#b9d7e3";
   for (let t = 0; t + 1 < n; t++) {
     if (Number.isNaN(mean[t]) || Number.isNaN(mean[t + 1])) continue;
@@ -187,23 +195,37 @@ function drawSeries() {
   c.moveTo(x(state.time), top);
   c.lineTo(x(state.time), bottom);
   c.stroke();
-  const now = index[state.time], what = Number.isNaN(value(v, now)) ? "missing" :
-    `${short(value(v, now), v.range)} ± ${short(error(v, now), v.errorRange)} ${v.units}, ${wasFilled(v, now) ? "filled" : "observed"}`;
-  byId("reading").textContent = `At ${v.times[state.time]}: ${what}. Dots were observed; the line is the filled field, the band two standard errors on either side.`;
+  const now = index[state.time], status = wasFilled(v, now) ? "filled" : "observed";
+  // Both with the digits that the error bar warrants.
+  const number = formatNumber(value(v, now), v.errorRange), spread = formatNumber(error(v, now), v.errorRange);
+  const text = Number.isNaN(value(v, now)) ? "missing" : `${number} ± ${spread} ${v.units}`.trimEnd() + `, ${status}`;
+  const when = v.times[state.time] ? `At ${v.times[state.time]}: ` : "";
+  byId("series-caption").textContent = `${when}${text}. ${SERIES_CAPTION}`;
 }
 
-function drawTrust() {
+function drawValidation() {
   const v = current(), checked = v.validation;
-  byId("trust").hidden = !checked;
+  byId("validation").hidden = !checked;
   if (!checked) return;
-  byId("withheld").textContent = checked.words;
+  byId("validation-text").textContent = checked.text;
   const table = byId("scores");
   table.replaceChildren();
   const head = table.createTHead().insertRow();
-  checked.columns.forEach((name) => { const th = document.createElement("th"); th.textContent = name; head.append(th); });
+  checked.columns.forEach((name) => {
+    const th = document.createElement("th");
+    th.textContent = name;
+    head.append(th);
+  });
   const body = table.createTBody();
-  checked.rows.forEach((cells) => { const row = body.insertRow(); cells.forEach((text) => { row.insertCell().textContent = text; }); });
-  const canvas = byId("calibration"), c = canvas.getContext("2d"), left = 44, bottom = canvas.height - 36, size = bottom - 24;
+  checked.rows.forEach((cells) => {
+    const row = body.insertRow();
+    cells.forEach((text) => { row.insertCell().textContent = text; });
+  });
+  drawCalibration(checked.calibration);
+}
+function drawCalibration(calibration) {
+  const canvas = byId("calibration"), c = canvas.getContext("2d");
+  const left = 44, bottom = canvas.height - 36, size = bottom - 24;
   c.clearRect(0, 0, canvas.width, canvas.height);
   c.strokeStyle = "#d5dbe3";
   c.strokeRect(left, 24, size, size);
@@ -217,10 +239,14 @@ function drawTrust() {
   c.fillStyle = "#1f6f8b";
   c.beginPath();
   c.moveTo(left, bottom);
-  checked.calibration.forEach(([p, share]) => c.lineTo(left + p * size, bottom - share * size));
+  calibration.forEach(([p, share]) => c.lineTo(left + p * size, bottom - share * size));
   c.lineTo(left + size, 24);
   c.stroke();
-  checked.calibration.forEach(([p, share]) => { c.beginPath(); c.arc(left + p * size, bottom - share * size, 3, 0, 2 * Math.PI); c.fill(); });
+  calibration.forEach(([p, share]) => {
+    c.beginPath();
+    c.arc(left + p * size, bottom - share * size, 3, 0, 2 * Math.PI);
+    c.fill();
+  });
   c.fillStyle = "#5b6675";
   c.font = "12px system-ui, sans-serif";
   c.textAlign = "center";
@@ -234,7 +260,9 @@ function drawAll() {
   const v = current();
   byId("lead").textContent = v.lead;
   byId("when").textContent = v.times[state.time];
-  document.querySelectorAll("[data-layer]").forEach((b) => b.setAttribute("aria-pressed", String(b.dataset.layer === state.layer)));
+  document.querySelectorAll("[data-layer]").forEach((button) => {
+    button.setAttribute("aria-pressed", String(button.dataset.layer === state.layer));
+  });
   document.body.dataset.time = state.time;
   document.body.dataset.place = state.place === null ? "" : state.place;
   drawMap();
@@ -251,14 +279,15 @@ function chooseVariable(k) {
   byId("time-choice").hidden = v.times.length < 2;
   byId("slice-choice").hidden = v.slices.length < 2;
   byId("slice").replaceChildren(...v.slices.map((name, i) => new Option(name, i)));
-  byId("fitted").replaceChildren(...v.fitted.map((text) => Object.assign(document.createElement("p"), { textContent: text })),
-    Object.assign(document.createElement("pre"), { textContent: v.report }));
-  drawTrust();
+  const element = (tag, text) => Object.assign(document.createElement(tag), { textContent: text });
+  byId("summary").replaceChildren(...v.summary.map((text) => element("p", text)), element("pre", v.report));
+  drawValidation();
   drawAll();
 }
 function placeAt(event) {
   const v = current(), p = projection(v), box = map.getBoundingClientRect();
-  const mx = (event.clientX - box.left) * (map.width / box.width), my = (event.clientY - box.top) * (map.height / box.height);
+  const mx = (event.clientX - box.left) * (map.width / box.width);
+  const my = (event.clientY - box.top) * (map.height / box.height);
   let best = null, least = Infinity;
   v.places.forEach((place, k) => {
     const d = (p.x(place.x) - mx) ** 2 + (p.y(place.y) - my) ** 2;
@@ -272,7 +301,9 @@ byId("variable-choice").hidden = variables.length < 2;
 byId("variable").addEventListener("change", (e) => chooseVariable(Number(e.target.value)));
 byId("slice").addEventListener("change", (e) => { state.slice = Number(e.target.value); drawAll(); });
 byId("time").addEventListener("input", (e) => { state.time = Number(e.target.value); drawAll(); });
-document.querySelectorAll("[data-layer]").forEach((b) => b.addEventListener("click", () => { state.layer = b.dataset.layer; drawAll(); }));
+document.querySelectorAll("[data-layer]").forEach((button) => {
+  button.addEventListener("click", () => { state.layer = button.dataset.layer; drawAll(); });
+});
 map.addEventListener("click", (e) => { state.place = placeAt(e); drawAll(); });
 let playing = null;
 byId("play").addEventListener("click", () => {

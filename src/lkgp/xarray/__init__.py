@@ -1,16 +1,16 @@
-"""Gaps of xarray's fields, filled by an exact Gaussian process, with an error bar for every cell.
+"""Fill the gaps of xarray fields by an exact Gaussian process, with an error bar for every cell.
 
-Importing this module adds `.lkgp` to DataArrays and Datasets: `da.lkgp.fill()`.
+Importing this package adds `.lkgp` to DataArrays and Datasets, as in `da.lkgp.fill()`.
 """
 
-import xarray as xr
-from lkgp.xarray.accessor import DatasetAccessor, FieldAccessor
+from lkgp.xarray import accessor as _accessor  # noqa: F401  (registers `.lkgp`)
 from lkgp.xarray.datasets import fill, fill_dataset
-from lkgp.xarray.model import FieldModel, fit, inspect
-from lkgp.xarray.outlook import Outlook
+from lkgp.xarray.fitting import fit, inspect
+from lkgp.xarray.model import FieldModel
+from lkgp.xarray.preview import Preview
 from lkgp.xarray.validation import Validation
 
-__all__ = ["FieldModel", "Outlook", "Validation", "fill", "fill_dataset", "fit", "inspect"]
+# The name of `Preview` in earlier versions.
+Outlook = Preview
 
-xr.register_dataarray_accessor("lkgp")(FieldAccessor)
-xr.register_dataset_accessor("lkgp")(DatasetAccessor)
+__all__ = ["FieldModel", "Outlook", "Preview", "Validation", "fill", "fill_dataset", "fit", "inspect"]

@@ -1,39 +1,146 @@
-"""`da.lkgp` and `ds.lkgp`: the same functions as methods of xarray's objects. No state is kept in them."""
+"""`da.lkgp` and `ds.lkgp`: the functions of this package as methods of xarray objects. They hold no state."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from gpytorch.kernels import Kernel
 
 import xarray as xr
 from lkgp.xarray.datasets import fill, fill_dataset
-from lkgp.xarray.model import FieldModel, fit, inspect
-from lkgp.xarray.outlook import Outlook
+from lkgp.xarray.factors import Dims
+from lkgp.xarray.fitting import fit, inspect
+from lkgp.xarray.max_gap import MaxGap
+from lkgp.xarray.model import FieldModel
+from lkgp.xarray.preview import Preview
+from lkgp.xarray.validation import Validation
 
 
+@xr.register_dataarray_accessor("lkgp")
 class FieldAccessor:
-    """The gaps of a DataArray."""
+    """Methods to fill the gaps of a DataArray."""
 
     def __init__(self, field: xr.DataArray) -> None:
         self._field = field
 
-    def fill(self, **words: Any) -> Any:
-        """The field with its gaps filled, as in `lkgp.xarray.fill`."""
-        return fill(self._field, **words)
+    def fill(
+        self,
+        *,
+        space: Dims | None = None,
+        time: str | None = None,
+        factors: Sequence[Dims] | None = None,
+        kernels: Sequence[Kernel] | None = None,
+        seed: int = 0,
+        progress: bool | Callable[[int, float], None] = False,
+        max_memory: float | None = None,
+        on_preview: Callable[[Preview], None] | None = None,
+        smooth: bool = False,
+        never_observed: bool = False,
+        max_gap: MaxGap | None = None,
+        where: xr.DataArray | np.ndarray | None = None,
+        calibrate: bool | Validation = False,
+        keep_attrs: bool | None = None,
+        return_model: bool = False,
+    ) -> xr.Dataset | tuple[xr.Dataset, FieldModel]:
+        """The field with its gaps filled; see `lkgp.xarray.fill`."""
+        return fill(
+            self._field,
+            space=space,
+            time=time,
+            factors=factors,
+            kernels=kernels,
+            seed=seed,
+            progress=progress,
+            max_memory=max_memory,
+            on_preview=on_preview,
+            smooth=smooth,
+            never_observed=never_observed,
+            max_gap=max_gap,
+            where=where,
+            calibrate=calibrate,
+            keep_attrs=keep_attrs,
+            return_model=return_model,
+        )
 
-    def fit(self, **words: Any) -> FieldModel:
-        """A fitted model, as in `lkgp.xarray.fit`."""
-        return fit(self._field, **words)
+    def fit(
+        self,
+        *,
+        space: Dims | None = None,
+        time: str | None = None,
+        factors: Sequence[Dims] | None = None,
+        kernels: Sequence[Kernel] | None = None,
+        seed: int = 0,
+        progress: bool | Callable[[int, float], None] = False,
+        max_memory: float | None = None,
+        on_preview: Callable[[Preview], None] | None = None,
+    ) -> FieldModel:
+        """A model fitted to the field; see `lkgp.xarray.fit`."""
+        return fit(
+            self._field,
+            space=space,
+            time=time,
+            factors=factors,
+            kernels=kernels,
+            seed=seed,
+            progress=progress,
+            max_memory=max_memory,
+            on_preview=on_preview,
+        )
 
-    def inspect(self, **words: Any) -> Outlook:
-        """What is missing, and what filling it would take, as in `lkgp.xarray.inspect`."""
-        return inspect(self._field, **words)
+    def inspect(
+        self,
+        *,
+        space: Dims | None = None,
+        time: str | None = None,
+        factors: Sequence[Dims] | None = None,
+        kernels: Sequence[Kernel] | None = None,
+        max_memory: float | None = None,
+    ) -> Preview:
+        """What is missing, and what filling it would cost; see `lkgp.xarray.inspect`."""
+        return inspect(self._field, space=space, time=time, factors=factors, kernels=kernels, max_memory=max_memory)
 
 
+@xr.register_dataset_accessor("lkgp")
 class DatasetAccessor:
-    """The gaps of the variables of a Dataset."""
+    """A method to fill the gaps of the variables of a Dataset."""
 
     def __init__(self, dataset: xr.Dataset) -> None:
         self._dataset = dataset
 
-    def fill(self, variables: Sequence[str] | None = None, **words: Any) -> xr.Dataset:
-        """The dataset with the gaps of some variables filled, as in `lkgp.xarray.fill_dataset`."""
-        return fill_dataset(self._dataset, variables, **words)
+    def fill(
+        self,
+        variables: Sequence[str] | None = None,
+        *,
+        space: Dims | None = None,
+        time: str | None = None,
+        factors: Sequence[Dims] | None = None,
+        kernels: Sequence[Kernel] | None = None,
+        seed: int = 0,
+        progress: bool | Callable[[int, float], None] = False,
+        max_memory: float | None = None,
+        on_preview: Callable[[Preview], None] | None = None,
+        smooth: bool = False,
+        never_observed: bool = False,
+        max_gap: MaxGap | None = None,
+        where: xr.DataArray | np.ndarray | None = None,
+        calibrate: bool | Validation = False,
+        keep_attrs: bool | None = None,
+    ) -> xr.Dataset:
+        """The dataset with the gaps of some variables filled; see `lkgp.xarray.fill_dataset`."""
+        return fill_dataset(
+            self._dataset,
+            variables,
+            space=space,
+            time=time,
+            factors=factors,
+            kernels=kernels,
+            seed=seed,
+            progress=progress,
+            max_memory=max_memory,
+            on_preview=on_preview,
+            smooth=smooth,
+            never_observed=never_observed,
+            max_gap=max_gap,
+            where=where,
+            calibrate=calibrate,
+            keep_attrs=keep_attrs,
+        )

@@ -6,37 +6,111 @@ import numpy as np
 
 import xarray as xr
 from lkgp.errors import InputError
-from lkgp.xarray.field import FittedField, Layout
-from lkgp.xarray.manners import encoding_of, error_attrs, flag_attrs, history_line, keeps_attrs, short_gaps
+from lkgp.xarray.cf_metadata import encodings_of, error_attrs, flag_attrs, history_line, resolve_keep_attrs
+from lkgp.xarray.fitted_field import FittedField
+from lkgp.xarray.layout import Layout
+from lkgp.xarray.max_gap import MaxGap, in_short_gaps
 
 
-def as_mask(where: Any, field: xr.DataArray) -> xr.DataArray:
-    """`where` as a boolean field; what is NaN there is False."""
+def fill_field(
+    model: FittedField,
+    field: xr.DataArray,
+    *,
+    smooth: bool,
+    never_observed: bool,
+    max_gap: MaxGap | None,
+    where: xr.DataArray | np.ndarray | None,
+    error_factor: float,
+    keep_attrs: bool | None,
+) -> xr.Dataset:
+    """The field that `model` was fitted to, or a part of it in any order, with its gaps filled.
+
+    error_factor: the factor by which the error bars are multiplied; the other arguments as in `FieldModel.fill`
+    """
+    name, layout = model.name, model.layout
+    missing, labels = field.isnull(), differing_labels(field, layout)
+    if never_observed and not all(on_grid.all() for on_grid in layout.on_grid):
+        places = {coord: field[coord] for factor in layout.factors for coord in factor.coords}
+        predicted = model.predict(places, observation_noise=not smooth)
+    else:
+        predicted = model.predict(observation_noise=not smooth).sel(labels)
+    filled = missing if never_observed else missing & predicted[name].notnull()
+    if not never_observed and layout.time is not None and layout.field.sizes[layout.time] > 1:
+        seen = model.observed.notnull().any(layout.time)
+        filled = filled & seen.sel({dim: index for dim, index in labels.items() if dim != layout.time})
+    if max_gap is not None:
+        filled = filled & in_short_gaps(missing, layout.time, max_gap)
+    if where is not None:
+        filled = filled & as_mask(where, field)
+    filled = filled.transpose(*field.dims)
+    mean, std = (predicted[key].transpose(*field.dims).variable for key in (name, f"{name}_std"))
+    present = ~missing | filled
+    dtype = field.dtype if field.dtype.kind == "f" else float
+    values = np.where(filled | (present & smooth), mean, field).astype(dtype)
+    errors = np.where(present, error_factor * std, np.nan).astype(dtype)
+    result = filled_dataset(field, name, values, errors, filled.values.astype(np.int8), error_factor, keep_attrs)
+    verb, over = "smoothed" if smooth else "filled", " x ".join(factor.name for factor in layout.factors)
+    counts = f"{int(filled.sum())} of {int(missing.sum())} missing cells filled"
+    action = f"{verb} {name}: {counts} by a Gaussian process over {over}"
+    return result.assign_attrs(history=history_line(action))
+
+
+def filled_dataset(
+    field: xr.DataArray,
+    name: str,
+    values: np.ndarray,
+    errors: np.ndarray,
+    flags: np.ndarray,
+    error_factor: float,
+    keep_attrs: bool | None,
+) -> xr.Dataset:
+    """NAME, NAME_std and NAME_filled with the field's labels, attributes and encoding; all arrays of its shape."""
+    attrs = dict(field.attrs) if resolve_keep_attrs(keep_attrs) else {}
+    std_name, flag_name = f"{name}_std", f"{name}_filled"
+    ancillary = " ".join(dict.fromkeys([*str(attrs.get("ancillary_variables", "")).split(), std_name, flag_name]))
+    std_attrs = error_attrs(attrs, name)
+    if error_factor != 1.0:
+        std_attrs["comment"] = (
+            f"multiplied by {error_factor:.3g} so that 95 % intervals contain 95 % of the withheld cells"
+        )
+    like = field.drop_attrs(deep=False)
+    result = like.copy(data=values).rename(name).assign_attrs({**attrs, "ancillary_variables": ancillary}).to_dataset()
+    result[std_name] = like.copy(data=errors).assign_attrs(std_attrs)
+    result[flag_name] = like.copy(data=flags).assign_attrs(flag_attrs(attrs, name))
+    result[name].encoding, result[std_name].encoding = encodings_of(field, result[name])
+    result[flag_name].encoding = {key: value for key, value in field.encoding.items() if key == "grid_mapping"}
+    return result
+
+
+def as_mask(where: xr.DataArray | np.ndarray, field: xr.DataArray) -> xr.DataArray:
+    """`where` as a boolean field, False where it is NaN."""
     if not isinstance(where, xr.DataArray):
         values = np.asarray(where)
         if values.shape != field.shape:
             raise InputError(
-                f"`where` has the shape {values.shape}, but the field has {field.shape}; give a DataArray if they differ."
+                f"`where` has the shape {values.shape}, but the field has {field.shape}; give a DataArray if they "
+                "differ."
             )
         where = xr.DataArray(values, dims=field.dims)
     if set(where.dims) - set(field.dims):
         raise InputError(
-            f"`where` has the dimensions {', '.join(map(str, where.dims))}, but the field has {', '.join(map(str, field.dims))}."
+            f"`where` has the dimensions {', '.join(map(str, where.dims))}, but the field has "
+            f"{', '.join(map(str, field.dims))}."
         )
     try:
         xr.align(where, field, join="exact", copy=False)
     except ValueError:
-        raise InputError("`where` has other coordinates than the field; bring it onto the same ones first.") from None
+        raise InputError("`where` has different coordinates from the field; align the two first.") from None
     return where.notnull() & where.astype(bool)
 
 
-def other_labels(field: xr.DataArray, layout: Layout) -> dict[Any, Any]:
-    """The labels of a field along the dimensions in which they are fewer than those that were fitted, or in another order."""
+def differing_labels(field: xr.DataArray, layout: Layout) -> dict[Any, Any]:
+    """The labels of a field along the dimensions in which it has fewer than the fitted field, or another order."""
     fitted = layout.field
     if set(field.dims) != set(fitted.dims):
         raise InputError(
-            f"the field has the dimensions {', '.join(map(str, field.dims))}, but the model was fitted to one over "
-            f"{', '.join(map(str, fitted.dims))}; fill a field with the same ones."
+            f"the field has the dimensions {', '.join(map(str, field.dims))}, but the model was fitted to "
+            f"{', '.join(map(str, fitted.dims))}; give a field with the same dimensions."
         )
     found: dict[Any, Any] = {}
     for dim, size in field.sizes.items():
@@ -44,82 +118,31 @@ def other_labels(field: xr.DataArray, layout: Layout) -> dict[Any, Any]:
         if labels is None or known is None:
             if size != fitted.sizes[dim]:
                 raise InputError(
-                    f"{dim} is {size} long, but was {fitted.sizes[dim]} long in the fit, and has no labels that tell which."
+                    f"{dim} has length {size}, but had length {fitted.sizes[dim]} in the fit; give it labels that say "
+                    "which entries it holds."
                 )
         elif not labels.equals(known):
-            # A label that was there more than once tells no more than one that was not.
+            # A label that occurred twice identifies a point no better than an unknown one.
             new = labels[~labels.isin(known.drop_duplicates(keep=False))]
             if len(new):
                 raise InputError(
-                    f"{dim} has {new[0]}, which the model was not fitted to; ask for it with `predict`, or fit again."
+                    f"{dim} has {new[0]}, which the model was not fitted to; use `predict` for it, or fit again."
                 )
             found[dim] = labels
-    for name in (
-        name
-        for factor in layout.factors
-        for name in factor.coords
-        if name in field.coords and name not in field.indexes
-    ):
-        here = field[name].variable
-        known = fitted[name].sel({dim: labels for dim, labels in found.items() if dim in fitted[name].dims}).variable
-        if set(here.dims) != set(known.dims) or not here.equals(known.transpose(*here.dims)):
-            raise InputError(
-                f"{name} is not what it was in the fit; fill the field that was fitted, with its places in the same order."
-            )
+    check_same_places(field, layout, found)
     return found
 
 
-def fill_with(
-    model: FittedField,
-    field: xr.DataArray,
-    *,
-    smooth: bool,
-    never_observed: bool,
-    max_gap: Any,
-    where: xr.DataArray | None,
-    factor: float,
-    keep_attrs: bool | None,
-) -> xr.Dataset:
-    """The field that `model` was fitted to, or a part of it, in any order, with its gaps filled; words as in `FieldModel.fill`.
-
-    factor: of the error bars
-    """
-    name, layout = model.name, model.layout
-    missing, labels = field.isnull(), other_labels(field, layout)
-    if never_observed and not all(kept.all() for kept in layout.kept):
-        found = model.predict(
-            {coord: field[coord] for factor in layout.factors for coord in factor.coords}, observation_noise=not smooth
-        )
-    else:
-        found = model.predict(observation_noise=not smooth).sel(labels)
-    filled = missing if never_observed else missing & found[name].notnull()
-    if not never_observed and layout.time is not None and layout.field.sizes[layout.time] > 1:
-        seen = model.observed.notnull().any(layout.time)
-        filled = filled & seen.sel({dim: index for dim, index in labels.items() if dim != layout.time})
-    if max_gap is not None:
-        filled = filled & short_gaps(missing, layout.time, max_gap)
-    if where is not None:
-        filled = filled & as_mask(where, field)
-    filled = filled.transpose(*field.dims)
-    mean, std = (found[key].transpose(*field.dims).variable for key in (name, f"{name}_std"))
-    shown = ~missing | filled
-    values = np.where(filled | (shown & smooth), mean, field).astype(field.dtype if field.dtype.kind == "f" else float)
-    attrs = dict(field.attrs) if keeps_attrs(keep_attrs) else {}
-    pair = [f"{name}_std", f"{name}_filled"]
-    ancillary = " ".join(dict.fromkeys([*str(attrs.get("ancillary_variables", "")).split(), *pair]))
-    like = field.drop_attrs(deep=False)
-    result = like.copy(data=values).rename(name).assign_attrs({**attrs, "ancillary_variables": ancillary}).to_dataset()
-    errors = np.where(shown, factor * std, np.nan).astype(values.dtype)
-    said = (
-        {}
-        if factor == 1.0
-        else {"comment": f"multiplied by {factor:.3g}, so that 95 % intervals hold 95 % of cells that were withheld"}
-    )
-    result[pair[0]] = like.copy(data=errors).assign_attrs(error_attrs(attrs, name) | said)
-    result[pair[1]] = like.copy(data=filled.values.astype(np.int8)).assign_attrs(flag_attrs(attrs, name))
-    result[name].encoding, result[pair[0]].encoding = encoding_of(field, result[name])
-    result[pair[1]].encoding = {key: value for key, value in field.encoding.items() if key == "grid_mapping"}
-    over = " x ".join(factor.name for factor in layout.factors)
-    did = "smoothed" if smooth else "filled"
-    what = f"{did} {name}: {int(filled.sum())} of {int(missing.sum())} missing cells filled by a Gaussian process over {over}"
-    return result.assign_attrs(history=history_line(what))
+def check_same_places(field: xr.DataArray, layout: Layout, labels: dict[Any, Any]) -> None:
+    """Refuse a field whose coordinates without an index, such as those of stations, differ from the fitted ones."""
+    for factor in layout.factors:
+        for name in factor.coords:
+            if name not in field.coords or name in field.indexes:
+                continue
+            here, fitted = field[name].variable, layout.field[name]
+            known = fitted.sel({dim: index for dim, index in labels.items() if dim in fitted.dims}).variable
+            if set(here.dims) != set(known.dims) or not here.equals(known.transpose(*here.dims)):
+                raise InputError(
+                    f"{name} differs from that of the fitted field; give the fitted field with its places in the same "
+                    "order."
+                )

@@ -1,78 +1,87 @@
-"""What the gaps of a field look like, and copies of them at other places, to see what the gaps cost."""
+"""The pattern of the gaps in a field, and copies of them elsewhere in time for validation."""
 
 from dataclasses import dataclass
 
 import numpy as np
 
-# Gaps are runs in time if they last so many times as long as those of cells that are missing at random.
-LONGER = 2.0
-# Below this share of missing cells there is nothing to copy, and cells are withheld at random.
-FEW = 1e-3
-# The copy of the gaps is taken in windows so many times as long as all but a tenth of the gaps, so that few are cut.
-WINDOW = 3.0
+# Gaps are described as runs in time if they last this many times as long as those of cells missing at random; a larger
+# ratio describes more patterns as single cells. It affects only the description.
+RUN_RATIO = 2.0
+# Below this share of missing cells there are too few gaps to copy, and cells are withheld at random.
+MIN_MISSING_SHARE = 1e-3
+# The copy of the gaps is cut into windows this many times as long as the 90 % quantile of the gap lengths: longer
+# windows cut fewer gaps, shorter ones come closer to the requested share.
+WINDOW_LENGTH = 3.0
 
 
 @dataclass(frozen=True)
 class Gaps:
-    """The gaps in `observed`, (m, t): m series of t times.
+    """The pattern of missing cells in m series of t times.
 
-    missing: share of the cells; whole: share of the missing cells in times at which nothing at all was observed
-    typical, longest: runs of missing cells in time
+    missing: share of the cells that are missing
+    whole_times: share of the missing cells that belong to times at which nothing at all was observed
+    typical_run: half of the missing cells are in runs in time at least this long
+    longest_run: the longest run in time
     """
 
     missing: float
-    whole: float
-    typical: float
-    longest: int
+    whole_times: float
+    typical_run: float
+    longest_run: int
 
     @classmethod
     def of(cls, observed: np.ndarray) -> "Gaps":
+        """observed: boolean, (m, t)."""
         missing = ~observed
         total = int(missing.sum())
         if not total:
             return cls(0.0, 0.0, 0.0, 0)
         lengths = run_lengths(missing)
-        whole = missing.all(axis=0).sum() * len(missing) / total
-        # Of the cells, not of the runs: half of the missing cells are in runs at least this long.
-        return cls(
-            total / missing.size, float(whole), float(np.median(np.repeat(lengths, lengths))), int(lengths.max())
-        )
+        whole_times = missing.all(axis=0).sum() * len(missing) / total
+        # The median over cells, not over runs.
+        typical = float(np.median(np.repeat(lengths, lengths)))
+        return cls(total / missing.size, float(whole_times), typical, int(lengths.max()))
 
     def __str__(self) -> str:
         if not self.missing:
             return "nothing is missing"
-        # Runs of cells that are missing with probability g have a mean length of 1 / (1 - g); half of the cells are in runs a bit longer.
-        by_chance = LONGER * 2 / (1 - self.missing)
         share = f"{self.missing:.1%} missing"
-        if self.whole > 0.5:
-            return f"{share}, mostly whole times at which nothing was observed, {self.longest} in a row at the most"
-        if self.typical > by_chance:
-            return f"{share}, mostly runs in time of about {self.typical:.0f} steps, {self.longest} at the most"
+        if self.whole_times > 0.5:
+            return f"{share}, mostly whole times without any observation, at most {self.longest_run} in a row"
+        # If cells are missing independently with probability g, the run that a missing cell belongs to has the mean
+        # length (1 + g) / (1 - g) < 2 / (1 - g).
+        if self.typical_run > RUN_RATIO * 2 / (1 - self.missing):
+            return f"{share}, mostly runs of about {self.typical_run:.0f} times, at most {self.longest_run}"
         return f"{share}, mostly single cells"
 
 
 def run_lengths(missing: np.ndarray) -> np.ndarray:
-    """Lengths of all runs of True along the last axis of (m, t)."""
+    """The lengths of all runs of True along the last axis of (m, t)."""
     edges = np.diff(np.pad(missing.astype(np.int8), ((0, 0), (1, 1))), axis=1)
     return np.flatnonzero(edges.ravel() == -1) - np.flatnonzero(edges.ravel() == 1)
 
 
 def withhold(observed: np.ndarray, share: float, generator: np.random.Generator) -> tuple[np.ndarray, str]:
-    """Observed cells (m, t), about a share of them, that a copy of the gaps, moved in time, would hide; and how that was done, in words."""
+    """Choose about a share of the observed cells that a copy of the gaps, shifted in time, would hide.
+
+    observed: (m, t)
+
+    Returns the cells, boolean (m, t), and a description of how they were chosen.
+    """
     t = observed.shape[1]
     missing = ~observed
-    if missing.mean() < FEW or t < 3:
+    if missing.mean() < MIN_MISSING_SHARE or t < 3:
         hidden = observed & (generator.random(observed.shape) < share)
         return hidden, "single cells at random"
     moved = np.roll(missing, int(generator.integers(1, t)), axis=1) & observed
     wanted = share * observed.sum()
     if moved.sum() <= wanted:
-        return moved, "a copy of the gaps, moved in time"
-    window = int(np.clip(WINDOW * np.quantile(run_lengths(missing), 0.9), 1, t))
+        return moved, "a copy of the gaps, shifted in time"
+    window = int(np.clip(WINDOW_LENGTH * np.quantile(run_lengths(missing), 0.9), 1, t))
     hidden = np.zeros_like(moved)
     for start in generator.permutation(np.arange(0, t, window)):
         part = slice(start, start + window)
         hidden[:, part] = moved[:, part]
         if hidden.sum() >= wanted:
             break
-    return hidden, "parts of a copy of the gaps, moved in time"
+    return hidden, "parts of a copy of the gaps, shifted in time"
