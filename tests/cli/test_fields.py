@@ -23,7 +23,7 @@ import xarray as xr
 from lkgp.cli import app
 from lkgp.cli.common import Stopped, err, errors_for_people
 from lkgp.errors import FileError, InputError
-from lkgp.persistence.atomic import write_whole
+from lkgp.persistence.atomic import write_atomically
 from lkgp.xarray import storage
 from lkgp.xarray.tables import Table
 
@@ -305,14 +305,14 @@ def test_an_interrupted_or_failed_write_leaves_nothing(tmp_path):
         raise OSError(28, "No space left on device")
 
     with pytest.raises(FileError, match=r"could not be written, and nothing was left behind.*No space left"):
-        write_whole(path, fail)
+        write_atomically(path, fail)
 
     def stop(temporary):
         temporary.write_text("half")
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        write_whole(path, stop)
+        write_atomically(path, stop)
     assert path.read_text() == "before"
     assert [p.name for p in tmp_path.iterdir()] == ["out.nc"]
 
@@ -368,7 +368,7 @@ def test_a_folder_is_never_replaced_by_a_file(small, tmp_path):
     xr.Dataset({"a": 1}).to_zarr(store, consolidated=False)
     for path in (folder, store):
         with pytest.raises(FileError, match="name a file"):
-            write_whole(path, lambda temporary: temporary.write_text("new"))
+            write_atomically(path, lambda temporary: temporary.write_text("new"))
     assert (folder / "keep.txt").read_text() == "keep me"
     assert "a" in xr.open_zarr(store, consolidated=False)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["in.nc", "reports", "store.zarr"]
@@ -386,7 +386,7 @@ def test_ctrl_c_between_two_stores_keeps_the_older_one(tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "replace", stopped)
     with pytest.raises(KeyboardInterrupt):
-        write_whole(path, lambda temporary: xr.Dataset({"b": 1}).to_zarr(temporary, consolidated=False))
+        write_atomically(path, lambda temporary: xr.Dataset({"b": 1}).to_zarr(temporary, consolidated=False))
     assert "a" in xr.open_zarr(path, consolidated=False)
     assert [p.name for p in tmp_path.iterdir()] == ["out.zarr"]
 

@@ -5,7 +5,6 @@ a fit pays again and again; one posterior with its samples is what comes after.
 """
 
 import math
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
@@ -25,6 +24,7 @@ from lkgp.linalg.whitening import (
     cheapest_order,
     transform_multiplications,
 )
+from lkgp.machine import usable_memory as memory_of_machine  # noqa: F401
 
 # Multiplications of a symmetric eigendecomposition, over n^3, as measured by its time beside that of a matrix product.
 EIGH = 5.0
@@ -40,8 +40,6 @@ READING = 30.0
 DIRECT_ARRAYS = 6
 # Arrays of the size of the grid, in float64, that a solve holds at once for every right-hand side.
 SOLVE_ARRAYS = 12
-# What may be used of the machine's memory where the caller sets no limit.
-SHARE_OF_MEMORY = 0.7
 # Bytes of them in a posterior, where the caller sets no limit: its right-hand sides are solved for some at a time.
 COLUMN_BYTES = 2e9
 
@@ -205,14 +203,3 @@ def _iterations(
 def break_even(shape: Sequence[int]) -> float:
     """The share of missing cells beyond which a dense product is cheaper than one with the grid: 1 - sqrt(sum_k n_k / N)."""
     return 1 - math.sqrt(sum(shape) / prod(shape))
-
-
-def memory_of_machine() -> float:
-    """Bytes that may be used where the caller sets no limit: most of the machine's memory; infinity where the system does not say.
-
-    Not what happens to be free: the same data should be treated the same way tomorrow.
-    """
-    try:
-        return SHARE_OF_MEMORY * os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (ValueError, OSError, AttributeError):
-        return math.inf

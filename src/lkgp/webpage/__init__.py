@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 import xarray as xr
-from lkgp.persistence.atomic import write_whole
+from lkgp.persistence.atomic import write_atomically
 from lkgp.xarray.field import Layout
 from lkgp.xarray.model import FieldModel
 from lkgp.xarray.outlook import shown
@@ -35,7 +35,7 @@ def write_page(path: Path, filled: Sequence[tuple[FieldModel, xr.Dataset, Valida
     page = here.joinpath("page.html").read_text()
     for name, text in parts.items():
         page = page.replace("{{" + name + "}}", text)
-    write_whole(path, lambda temporary: temporary.write_text(page, encoding="utf-8"))
+    write_atomically(path, lambda temporary: temporary.write_text(page, encoding="utf-8"))
 
 
 def describe(model: FieldModel, filled: xr.Dataset, validation: Validation | None) -> dict[str, Any]:

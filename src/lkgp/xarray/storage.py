@@ -13,7 +13,7 @@ import pandas as pd
 
 import xarray as xr
 from lkgp.errors import FileError
-from lkgp.persistence.atomic import check_not_a_folder, first_line, write_whole
+from lkgp.persistence.atomic import check_not_a_folder, first_line, write_atomically
 
 NETCDF, ZARR, CSV, PARQUET = "netCDF", "Zarr", "CSV", "Parquet"
 ENDINGS = {
@@ -105,9 +105,9 @@ def write_dataset(dataset: xr.Dataset, path: Path) -> None:
     kind = format_of(path)
     known = known_encoding(dataset, kind)
     if kind == ZARR:
-        write_whole(path, lambda temporary: known.to_zarr(temporary, mode="w", consolidated=False))
+        write_atomically(path, lambda temporary: known.to_zarr(temporary, mode="w", consolidated=False))
     else:
-        write_whole(path, known.to_netcdf)
+        write_atomically(path, known.to_netcdf)
 
 
 def known_encoding(dataset: xr.Dataset, kind: str) -> xr.Dataset:
@@ -135,10 +135,10 @@ def known_encoding(dataset: xr.Dataset, kind: str) -> xr.Dataset:
 def write_table(frame: pd.DataFrame, path: Path) -> None:
     """Write a CSV or Parquet file."""
     if format_of(path) == PARQUET:
-        write_whole(path, lambda temporary: frame.to_parquet(temporary, index=False))
+        write_atomically(path, lambda temporary: frame.to_parquet(temporary, index=False))
     else:
         separator = "\t" if ".tsv" in path.suffixes else ","
-        write_whole(path, lambda temporary: frame.to_csv(temporary, index=False, sep=separator))
+        write_atomically(path, lambda temporary: frame.to_csv(temporary, index=False, sep=separator))
 
 
 def check_output(path: Path, overwrite: bool) -> None:
