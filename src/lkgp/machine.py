@@ -15,8 +15,8 @@ import torch
 
 PACKAGES = ("lkgp", "torch", "gpytorch", "linear_operator", "botorch", "scikit-learn", "faiss-cpu", "numpy", "scipy")
 
-# The share of the machine's memory that may be used if the caller sets no limit. It trades room for large problems against room for
-# the system, for other programs, and for errors in the predicted cost, which is an estimate.
+# The share of the machine's memory that may be used if the caller sets no limit. It trades room for large problems
+# against room for the system, for other programs, and for errors in the predicted cost, which is an estimate.
 SHARE_OF_MEMORY = 0.7
 # The kernel's record of this process: present on Linux only.
 STATUS = Path("/proc/self/status")
@@ -46,7 +46,7 @@ def peak_memory() -> float:
 
 
 def run_module(module: str, arguments: list[str], given: str, timeout: float) -> dict[str, Any]:
-    """Run a module in a process of its own; the last line it prints is JSON. A failure is a result, too: {"failed": why}.
+    """Run a module in a process of its own, and read the last line it prints as JSON; after a failure, {"failed": why}.
 
     given: what the module reads from standard input; timeout: in seconds
     """

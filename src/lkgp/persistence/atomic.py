@@ -10,8 +10,8 @@ from lkgp.errors import FileError
 
 # Which of these files a Zarr store has at its root depends on its version.
 STORE_FILES = ("zarr.json", ".zgroup", ".zmetadata", ".zattrs")
-# A disk with fewer free bytes than this counts as full. A few blocks of a file system stay free when a write fails for lack of
-# space; a larger number would blame the disk for errors that have another cause.
+# A disk with fewer free bytes than this counts as full. A few blocks may stay free when a write fails for
+# lack of space; a larger number would blame the disk for errors that have another cause.
 FULL_DISK = 16384
 
 

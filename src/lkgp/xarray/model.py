@@ -22,11 +22,12 @@ from lkgp.persistence.fitted import describe
 from lkgp.xarray.factors import Dims, Factor, choose_factors
 from lkgp.xarray.field import Layout, fill_value_in, in_memory, read_values
 from lkgp.xarray.filling import fill_with
+from lkgp.xarray.formats.encoding import known_encoding
+from lkgp.xarray.formats.netcdf import NETCDF
 from lkgp.xarray.kernels import default_kernels
 from lkgp.xarray.manners import error_attrs
 from lkgp.xarray.outlook import Outlook, look_ahead
 from lkgp.xarray.points import Ruler
-from lkgp.xarray.storage import NETCDF, known_encoding
 from lkgp.xarray.validation import Validation, validate
 
 log = logging.getLogger("lkgp")
