@@ -1,9 +1,8 @@
-"""Processes whose memory and failures are known, and what results were measured on."""
+"""The machine and its processes: memory, hardware, package versions, and modules run in a process of their own."""
 
+import importlib
 import json
-import os
 import platform
-import resource
 import signal
 import subprocess
 import sys
@@ -11,15 +10,45 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+import psutil
 import torch
 
 PACKAGES = ("lkgp", "torch", "gpytorch", "linear_operator", "botorch", "scikit-learn", "faiss-cpu", "numpy", "scipy")
 
+# The share of the machine's memory that may be used if the caller sets no limit. It trades room for large problems
+# against room for the system, for other programs, and for errors in the predicted cost, which is an estimate.
+SHARE_OF_MEMORY = 0.7
+# The kernel's record of this process: present on Linux only.
+STATUS = Path("/proc/self/status")
+# getrusage counts in bytes on macOS, and in units of 1024 bytes on Linux and the BSDs.
+BYTES_PER_MAXRSS = {"darwin": 1.0}
+
+
+def usable_memory() -> float:
+    """The number of bytes that may be used if the caller sets no limit: a fixed share of the machine's memory.
+
+    The memory that happens to be free is irrelevant: the same data should be treated in the same way tomorrow.
+    """
+    return SHARE_OF_MEMORY * psutil.virtual_memory().total
+
+
+def peak_memory() -> float:
+    """The largest number of bytes that this process has had resident at any time."""
+    if sys.platform == "win32":
+        return float(psutil.Process().memory_info().peak_wset)
+    if STATUS.is_file():
+        # Counted since the program was started; getrusage, in contrast, would include the process that started it.
+        line = next(line for line in STATUS.read_text().splitlines() if line.startswith("VmHWM"))
+        return float(line.split()[1]) * 1024
+    # `resource` exists on Unix only, so that it cannot be imported above.
+    resource: Any = importlib.import_module("resource")
+    return float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss) * BYTES_PER_MAXRSS.get(sys.platform, 1024.0)
+
 
 def run_module(module: str, arguments: list[str], given: str, timeout: float) -> dict[str, Any]:
-    """A module in a process of its own; what it prints last is JSON. A failure is a result, too: {"failed": why}.
+    """Run a module in a process of its own, and read the last line it prints as JSON; after a failure, {"failed": why}.
 
-    given: what it reads from standard input
+    given: what the module reads from standard input; timeout: in seconds
     """
     command = [sys.executable, "-m", module, *arguments]
     try:
@@ -27,39 +56,29 @@ def run_module(module: str, arguments: list[str], given: str, timeout: float) ->
     except subprocess.TimeoutExpired:
         return {"failed": f"not done after {timeout:.0f} s", "limit": timeout}
     if done.returncode < 0:
-        return {"failed": f"killed by {signal.Signals(-done.returncode).name}; perhaps there was too little memory"}
+        return {"failed": f"killed by {signal.Signals(-done.returncode).name}, possibly for lack of memory"}
     if done.returncode:
-        return {"failed": (done.stderr.strip().splitlines() or ["it said nothing"])[-1]}
+        return {"failed": (done.stderr.strip().splitlines() or ["no error message"])[-1]}
     result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return result
 
 
-def peak_memory() -> float:
-    """The most bytes that this process has had resident; what the kernel counts since its program began, where it says so."""
-    status = Path("/proc/self/status")
-    if status.is_file():
-        line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
-        return float(line.split()[1]) * 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024.0
-
-
 def hardware() -> dict[str, Any]:
-    """Processor, threads, bytes of memory and system."""
+    """Processor, number of threads, bytes of memory, and operating system."""
     model = ""
     if Path("/proc/cpuinfo").is_file():
         lines = Path("/proc/cpuinfo").read_text().splitlines()
         model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
-    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return {
         "processor": model or platform.processor(),
         "threads": torch.get_num_threads(),
-        "memory": memory,
+        "memory": psutil.virtual_memory().total,
         "system": platform.system(),
     }
 
 
 def versions() -> dict[str, str]:
-    """Of Python and of the packages that matter to a result."""
+    """The versions of Python and of the packages that affect results."""
     found = {"python": platform.python_version()}
     for package in PACKAGES:
         try:

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all."""
+"""Atomic writes: a file is written completely, or not at all."""
 
 import os
 import shutil
@@ -8,23 +8,24 @@ from pathlib import Path
 
 from lkgp.errors import FileError
 
-# A Zarr store has one of these files at its root, by its version.
+# Which of these files a Zarr store has at its root depends on its version.
 STORE_FILES = ("zarr.json", ".zgroup", ".zmetadata", ".zattrs")
-# A disk with less space than this, in bytes, counts as full.
+# A disk with fewer free bytes than this counts as full. A few blocks may stay free when a write fails for
+# lack of space; a larger number would blame the disk for errors that have another cause.
 FULL_DISK = 16384
 
 
 def check_not_a_folder(path: Path) -> None:
     """Refuse to replace a folder, unless it is a Zarr store."""
     if path.is_dir() and not any((path / name).exists() for name in STORE_FILES):
-        raise FileError(f"{path} is a folder, and not a Zarr store that could be replaced; name a file.")
+        raise FileError(f"{path} is a folder, not a file or Zarr store that can be replaced; give the name of a file.")
 
 
-def write_whole(path: Path, write: Callable[[Path], object]) -> None:
-    """Let `write` write to a temporary place beside `path`, and move the result there once it is complete."""
+def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
+    """Let `write` write to a temporary path in the same folder, and move the result to `path` once it is complete."""
     check_not_a_folder(path)
     try:
-        # A folder, so that the file inside can have its own ending, which tells writers the format.
+        # A folder, so that the file inside keeps its own ending, from which writers infer the format.
         folder = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
     except OSError as error:
         raise FileError(f"{path} cannot be written: {error.strerror}.") from None
@@ -33,19 +34,19 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
         write(temporary)
         if path.is_dir():  # a Zarr store; a folder cannot be replaced in one step
             if not temporary.is_dir():
-                raise IsADirectoryError("a Zarr store is there, and only another one may replace it; name a file")
+                raise IsADirectoryError("only another Zarr store may replace a Zarr store; give the name of a file")
             os.replace(path, before)
         os.replace(temporary, path)
     except (OSError, RuntimeError, TypeError, ValueError) as error:
-        # Not every library can tell that the disk is full; what was half written still is on it.
+        # Not every library reports that the disk is full. The incomplete file is still there, so the disk still is.
         why = "no space is left on the disk" if shutil.disk_usage(folder).free < FULL_DISK else first_line(error)
         raise FileError(f"{path} could not be written, and nothing was left behind: {why}.") from None
     finally:
-        if before.exists() and not path.exists():  # however this ended, Ctrl-C included
+        if before.exists() and not path.exists():  # however this ended, including by Ctrl-C
             os.replace(before, path)
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of what an error says."""
+    """The first line of an error message, without its full stop."""
     return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")

@@ -25,7 +25,7 @@ from lkgp.errors import FileError, InputError
 from lkgp.fitting.search import BFGS, LBFGS, Adam
 from lkgp.inference import costs, methods
 from lkgp.linalg import preconditioners
-from lkgp.persistence.atomic import write_whole
+from lkgp.persistence.atomic import write_atomically
 
 FORMAT, VERSION = "lkgp", 1
 
@@ -291,7 +291,7 @@ def write(path: str | Path, header: dict[str, Any], tensors: dict[str, Tensor]) 
         except SafetensorError as error:
             raise OSError(str(error)) from None
 
-    write_whole(Path(path), save)
+    write_atomically(Path(path), save)
 
 
 def read(path: str | Path) -> tuple[dict[str, Any], dict[str, Tensor]]:

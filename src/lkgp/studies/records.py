@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from lkgp.errors import InputError
-from lkgp.persistence.atomic import write_whole
+from lkgp.persistence.atomic import write_atomically
 
 Record = dict[str, Any]
 
@@ -31,7 +31,7 @@ def append(path: Path, record: Record) -> None:
     if path.is_file() and (text := path.read_text()) and not text.endswith("\n"):
         # What was cut off goes; a result that only lacks the end of its line stays.
         whole = [json.dumps(kept) + "\n" for kept in read(path)]
-        write_whole(path, lambda part: part.write_text("".join([*whole, line])))
+        write_atomically(path, lambda part: part.write_text("".join([*whole, line])))
         return
     with path.open("a") as file:
         file.write(line)

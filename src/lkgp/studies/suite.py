@@ -13,7 +13,7 @@ from typing import Any
 
 from lkgp.errors import InputError
 from lkgp.machine import hardware, peak_memory, run_module, versions
-from lkgp.persistence.atomic import write_whole
+from lkgp.persistence.atomic import write_atomically
 from lkgp.studies import growth, problems, products, pruning
 from lkgp.studies.contestants import Result, contestant
 
@@ -133,7 +133,7 @@ def run(
         if "failed" in result and before:  # what was measured before is not lost
             return
         kept["runs"] = [r for r in kept["runs"] if (r["case"], r["contestant"]) != (case, name)] + [entry]
-        write_whole(output, lambda part: part.write_text(json.dumps(kept, indent=1) + "\n"))
+        write_atomically(output, lambda part: part.write_text(json.dumps(kept, indent=1) + "\n"))
 
     def optimum_of(case: str) -> dict[str, list[float]] | None:
         """Where the search of lkgp has ended: the place to which the paths of long fits lead."""

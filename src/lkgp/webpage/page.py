@@ -7,7 +7,7 @@ from importlib.resources import files
 from pathlib import Path
 
 import xarray as xr
-from lkgp.persistence.atomic import write_whole
+from lkgp.persistence.atomic import write_atomically
 from lkgp.webpage.variable import variable_data
 from lkgp.xarray.model import FieldModel
 from lkgp.xarray.validation import Validation
@@ -26,4 +26,4 @@ def write_page(path: Path, variables: Sequence[tuple[FieldModel, xr.Dataset, Val
     page = resources.joinpath("page.html").read_text()
     for name, text in parts.items():
         page = page.replace("{{" + name + "}}", text)
-    write_whole(path, lambda temporary: temporary.write_text(page, encoding="utf-8"))
+    write_atomically(path, lambda temporary: temporary.write_text(page, encoding="utf-8"))

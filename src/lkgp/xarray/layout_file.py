@@ -13,7 +13,8 @@ from lkgp.persistence import ModelContents
 from lkgp.xarray.coordinate_scaling import CoordinateScaling
 from lkgp.xarray.factors import Factor
 from lkgp.xarray.layout import Layout
-from lkgp.xarray.storage import NETCDF, known_encoding
+from lkgp.xarray.formats.encoding import known_encoding
+from lkgp.xarray.formats.netcdf import NETCDF
 
 
 def add_layout(contents: ModelContents, layout: Layout, name: str, notes: Sequence[str]) -> ModelContents:

@@ -1,7 +1,7 @@
 """Tables of measurements, long or wide, as labelled fields, and back with all their rows.
 
-A long table has a row a measurement: a station, a date, a value, and perhaps where the station is. A wide one has a row a date and a
-column a station.
+A long table has one row per measurement: a station, a date, a value, and possibly the location of the station. A wide
+table has one row per date and one column per station.
 """
 
 import warnings
@@ -31,13 +31,13 @@ PLACE_ATTRS = {
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """A table, and which of its columns is what.
+    """A table and the roles of its columns.
 
     time, station: names of columns; station is None in a wide table, whose stations are its value columns
-    places: columns with latitude, longitude and height, by these words
+    places: the names of the columns that hold "latitude", "longitude" and "height"
     values: columns to fill
-    date_format: of the dates in the file, where they are not as ISO 8601 writes them
-    zone: the offset from UTC, or the time zone, that the dates in the file have; None where they have none
+    date_format: of the dates in the file; None for ISO 8601
+    zone: the time zone, or the offset from UTC, of the dates in the file; None if they have none
     """
 
     frame: pd.DataFrame
@@ -54,7 +54,7 @@ class Table:
 
     @property
     def repeated(self) -> int:
-        """Rows that name the same station and time as one before them."""
+        """The number of rows that have the same station and time as an earlier row."""
         return int(self.frame.duplicated([self.station, self.time]).sum()) if self.is_long else 0
 
     @classmethod
@@ -66,15 +66,15 @@ class Table:
         values: Sequence[str] = (),
         date_format: str | None = None,
     ) -> "Table":
-        """Find out what the columns are, as far as the caller has not said."""
+        """Find the roles of the columns that the caller has not named."""
         columns = [str(column) for column in frame.columns]
         frame = frame.set_axis(columns, axis=1)
         for given in (time, station, *values):
             if given is not None and given not in columns:
-                raise InputError(f"there is no column {given!r}; there are {', '.join(columns)}.")
+                raise InputError(f"there is no column {given!r}; the columns are {', '.join(columns)}.")
         time = time or named(columns, TIME_NAMES)
         if time is None:
-            raise InputError(f"no column looks like time among {', '.join(columns)}; name it with --time.")
+            raise InputError(f"none of the columns {', '.join(columns)} looks like a time; name it with --time.")
         times, date_format, zone = as_times(frame[time], time, date_format)
         frame = frame.assign(**{time: times})
         places = {
@@ -84,15 +84,13 @@ class Table:
         }
         station = station or named(columns, STATION_NAMES)
         if station is None and "latitude" in places and "longitude" in places:
-            # Places without names are named by where they are.
+            # Stations without names are named after their coordinates.
             station = "station"
             frame = frame.assign(
                 station=frame[places["latitude"]].astype(str) + " " + frame[places["longitude"]].astype(str)
             )
         if station is None and frame[time].duplicated().any():
-            raise InputError(
-                f"{time} repeats, so there are several stations; name the column that tells them apart with --station."
-            )
+            raise InputError(several_stations(time))
         others = {time, station, *places.values()}
         numbers = [
             column for column in columns if column not in others and pd.api.types.is_numeric_dtype(frame[column])
@@ -101,14 +99,17 @@ class Table:
         texts = [column for column in (values or columns) if column not in {*others, *numbers}]
         if not chosen or any(column in texts for column in chosen):
             example = (
-                f"; {texts[0]} holds text such as {frame[texts[0]].dropna().iloc[0]!r}" if texts and len(frame) else ""
+                f"; {texts[0]} contains text such as {frame[texts[0]].dropna().iloc[0]!r}"
+                if texts and len(frame)
+                else ""
             )
-            raise InputError(f"no column to fill holds numbers with a decimal point{example}.")
+            raise InputError(f"no column to fill contains numbers with a decimal point{example}.")
         for column in chosen:
             taken = [key for key in (f"{column}_std", f"{column}_filled") if key in columns]
             if taken:
                 raise InputError(
-                    f"there is a column {taken[0]!r} already, perhaps because {column} was filled before; drop it first."
+                    f"there is already a column {taken[0]!r}, perhaps because {column} was filled before; "
+                    "remove it first."
                 )
         if station is not None:
             frame = frame.assign(**{station: frame[station].astype(str)})
@@ -119,9 +120,7 @@ class Table:
         if not self.is_long:
             wide = self.frame.set_index(self.time)[self.values]
             if wide.index.duplicated().any():
-                raise InputError(
-                    f"{self.time} repeats, so there are several stations; name the column that tells them apart with --station."
-                )
+                raise InputError(several_stations(self.time))
             cells = xr.DataArray(
                 wide.to_numpy(float), dims=(self.time, "column"), coords={self.time: wide.index, "column": self.values}
             )
@@ -135,21 +134,22 @@ class Table:
             moving = by_station.nunique(dropna=True) > 1
             if moving.any():
                 raise InputError(
-                    f"the {column} of the station {moving.idxmax()!r} is not always the same; a station must stay where it is."
+                    f"the {column} of the station {moving.idxmax()!r} changes; "
+                    "give a station that moved a different name at each place."
                 )
             known = by_station.first().reindex(dataset[self.station].values)
             if known.isna().any():
                 if word == "height":
-                    continue  # heights are welcome, but not needed
-                raise InputError(f"the {column} of the station {known.index[known.isna()][0]!r} is missing.")
+                    continue  # heights improve the model, but are not required
+                raise InputError(f"the {column} of the station {known.index[known.isna()][0]!r} is missing; add it.")
             where[column] = (self.station, known.to_numpy(float), PLACE_ATTRS[word])
         return dataset.assign_coords(where)
 
     def filled(self, result: xr.Dataset, smooth: bool = False) -> pd.DataFrame:
-        """The table with all its rows, and rows for the cells it lacked; dates are written as they were.
+        """The table with all its rows, and new rows for missing cells; dates are written in their original format.
 
         result: NAME, NAME_std and NAME_filled for every value, over the same stations and times as `to_dataset`
-        smooth: whether values that were given, too, are replaced by those of the result
+        smooth: whether to replace observed values by those of the result
         """
         frame = self._filled(result, smooth)
         if self.zone is not None:
@@ -179,7 +179,7 @@ class Table:
         merged = self.frame.merge(cells[[*keys, *ours]], on=keys, how="outer", suffixes=("", " filled"))
         for name in self.values:
             merged[name] = joined(merged[name], merged.pop(f"{name} filled"), smooth)
-        # Rows that are new have the place of their station.
+        # New rows get the location of their station.
         for column in self.places.values():
             merged[column] = merged[column].fillna(merged.groupby(self.station)[column].transform("first"))
         order = pd.Categorical(merged[self.station], categories=pd.unique(self.frame[self.station]), ordered=True)
@@ -191,25 +191,33 @@ class Table:
         )
 
 
+def several_stations(time: str) -> str:
+    """What to say if a wide table has two rows of the same time."""
+    return (
+        f"the column {time} has repeated values, so there are several stations; "
+        "name the column that identifies them with --station."
+    )
+
+
 def joined(given: pd.Series, found: pd.Series, smooth: bool) -> pd.Series:
-    """What was given, and what was found where nothing was; with smooth, what was found wherever there is something."""
+    """Given values, with gaps filled by those found; with smooth, found values, with gaps filled by those given."""
     return found.fillna(given) if smooth else given.fillna(found)
 
 
 def named(columns: Sequence[str], names: Sequence[str]) -> str | None:
-    """The first column that has one of the names."""
+    """The column, in any case, that has the first of these names to occur."""
     lower = {column.lower(): column for column in reversed(columns)}
     return next((lower[name] for name in names if name in lower), None)
 
 
 def as_times(column: pd.Series, name: str, date_format: str | None) -> tuple[pd.Series, str | None, tzinfo | None]:
-    """Times, the format of their dates if that is not ISO 8601, and their time zone.
+    """Times, the format of their dates if it is not ISO 8601, and their time zone.
 
-    Dates are in UTC, without a zone; numbers stay numbers, unless they look like 20190301.
+    Dates are returned in UTC, without a zone. Numbers stay numbers, unless they look like 20190301.
     """
     if column.isna().any():
         raise InputError(
-            f"the column {name} is empty in row {int(np.flatnonzero(column.isna())[0]) + 1}; every row needs its time."
+            f"the column {name} is empty in row {int(np.flatnonzero(column.isna())[0]) + 1}; every row needs a time."
         )
     if date_format is None and pd.api.types.is_integer_dtype(column) and column.between(18000101, 22001231).all():
         date_format = "%Y%m%d"
@@ -220,18 +228,19 @@ def as_times(column: pd.Series, name: str, date_format: str | None) -> tuple[pd.
         try:
             found = as_dates(column.astype(str), date_format or "ISO8601")
         except (ValueError, TypeError):
-            iso = "as ISO 8601 writes them (2019-03-01T06:00); name the form of these with --date-format"
-            wanted = f"of the form {date_format}" if date_format else iso
-            raise InputError(f"the column {name} holds {column.iloc[0]!r}, but dates are needed {wanted}.") from None
+            wanted = date_format or "ISO 8601 (2019-03-01T06:00); give another format with --date-format"
+            raise InputError(
+                f"the column {name} contains {column.iloc[0]!r}, which is not a date in the format {wanted}."
+            ) from None
     zone = found.dt.tz
     return found if zone is None else found.dt.tz_convert("UTC").dt.tz_localize(None), date_format, zone
 
 
-def as_dates(texts: pd.Series, form: str) -> pd.Series:
-    """Dates from text, with its offset from UTC if that is always the same, and in UTC if it is not, as with summer time."""
+def as_dates(texts: pd.Series, date_format: str) -> pd.Series:
+    """Dates from text: with their offset from UTC if it never changes; in UTC if it does, as with summer time."""
     with warnings.catch_warnings():
-        warnings.simplefilter("error", FutureWarning)  # which is what older versions of pandas do about several offsets
+        warnings.simplefilter("error", FutureWarning)  # older versions of pandas only warn about several offsets
         try:
-            return pd.to_datetime(texts, format=form)
+            return pd.to_datetime(texts, format=date_format)
         except (ValueError, FutureWarning):
-            return pd.to_datetime(texts, format=form, utc=True)
+            return pd.to_datetime(texts, format=date_format, utc=True)

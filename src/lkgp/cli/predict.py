@@ -1,0 +1,33 @@
+"""`lkgp predict`."""
+
+from typing import Annotated
+
+from lkgp.cli.console import print_line, typer
+from lkgp.cli.coordinates import read_coordinates
+from lkgp.cli.errors import report_errors
+from lkgp.cli.options import At, Like, Overwrite, PredictionOutput, SavedModel
+from lkgp.cli.outputs import check_output
+from lkgp.xarray import FieldModel
+from lkgp.xarray.formats.files import write_dataset
+
+
+def predict(
+    model: SavedModel,
+    output: PredictionOutput,
+    at: At = None,
+    like: Like = None,
+    field_only: Annotated[
+        bool, typer.Option("--field-only", help="Give error bars of the field itself, without measurement noise.")
+    ] = False,
+    overwrite: Overwrite = False,
+) -> None:
+    """Predict at other places and times with a saved model.
+
+    Without --at and --like, predictions are for the grid of the data.
+    """
+    with report_errors():
+        check_output(output, overwrite)
+        fitted = FieldModel.load(model)
+        coordinates = read_coordinates(fitted, at, like)
+        write_dataset(fitted.predict(coordinates, observation_noise=not field_only), output)
+        print_line(f"wrote {output}")
