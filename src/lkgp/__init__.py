@@ -5,19 +5,19 @@ import logging
 from lkgp import metrics
 from lkgp.data.grid import PartialGrid
 from lkgp.data.readers import Observations, from_array, from_table
-
-# The class that most people use
 from lkgp.errors import ConvergenceError, ConvergenceWarning, FileError, InputError, NotFittedError
 
 # The functional core
-from lkgp.fitting.search import BFGS, LBFGS, Adam, FitResult, fit
+from lkgp.fitting import BFGS, LBFGS, Adam, FitResult, fit
+
+# The class that most people use
 from lkgp.gp import LKGP
 
 # How inference is done
-from lkgp.inference.methods import Direct, Iterative, Plan, Spectral, plan
+from lkgp.inference import Direct, Iterative, ObservationSpace, Plan, Spectral, plan
 from lkgp.linalg.preconditioners import KroneckerEigenbasis, LeadingModes, Nystrom, PivotedCholesky
-from lkgp.model.model import LatentKroneckerGP
-from lkgp.posterior.posterior import Posterior, condition
+from lkgp.model import LatentKroneckerGP
+from lkgp.posterior import Posterior, condition
 from lkgp.report import Report
 from lkgp.solvers import (
     AlternatingProjections,
@@ -51,6 +51,7 @@ __all__ = [
     "LeadingModes",
     "NotFittedError",
     "Nystrom",
+    "ObservationSpace",
     "Observations",
     "PartialGrid",
     "PivotedCholesky",

@@ -1,5 +1,6 @@
 """What lkgp raises and warns. Every message says what was wrong, where, and what to do."""
 
+import sys
 import warnings
 
 
@@ -28,7 +29,10 @@ class ConvergenceWarning(UserWarning):
 
 
 def complain(message: str, strict: bool) -> None:
-    """Say that something did not converge: by an error where that was asked for, else by a warning."""
+    """Say that something did not converge: by an error where that was asked for, else by a warning at the caller's own line."""
     if strict:
         raise ConvergenceError(message)
-    warnings.warn(message, ConvergenceWarning, stacklevel=5)
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] == "lkgp":
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, ConvergenceWarning, stacklevel=level)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from lkgp.cli.console import err, print_note
-from lkgp.report import progress_words
+from lkgp.report import progress_text
 
 
 @contextmanager
@@ -19,7 +19,7 @@ def fit_progress(activity: str, quiet: bool) -> Iterator[Callable[[int, float], 
             print_note(f"{activity} ...")
 
         def show_step(count: int, value: float) -> None:
-            line = f"{activity}: {progress_words(count, value)}"
+            line = f"{activity}: {progress_text(count, value)}"
             status.update(line)
             if not err.is_terminal:
                 print_note(line)

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from lkgp.data.readers import Observations
-from lkgp.linalg import kronecker_matmul
-from lkgp.model.model import LatentKroneckerGP, evaluate
+from lkgp.linalg.products import kronecker_matmul
+from lkgp.model import LatentKroneckerGP
 
 # Step of the differences that stand for derivatives of the kernels: a curvature needs no more than three digits.
 STEP = 1e-4
@@ -45,28 +45,34 @@ def average_information(
 def _directions(
     model: LatentKroneckerGP, data: Observations, weights: Tensor, parameters: list[Tensor]
 ) -> tuple[Tensor, Tensor]:
-    """dA_j a for every parameter, (n, P), and for the mean sqrt(2) 1; and which of them are the mean's, (P,)."""
-    factors = [evaluate(kernel, x) for kernel, x in zip(model.kernels, data.grid.coords, strict=True)]
-    noise = model.noise_diagonal(data)
+    """dA_j a for every parameter, (n, P), and for those of the mean sqrt(2) dm_j; and which are the mean's, (P,)."""
+    coords, index = data.grid.coords, data.grid.index
+    factors = [term.factors(coords) for term in model.terms]
+    noise, mean = model.noise_diagonal(data), model.mean.of(data)
     cells = data.grid.scatter(weights[:, None])
-    owners = [{id(p) for p in kernel.parameters()} for kernel in model.kernels]
     of_mean = {id(p) for p in model.mean.parameters()}
+    unchanged = [kronecker_matmul(of_term, cells)[0, index] for of_term in factors]
     columns, is_mean = [], []
     for p in parameters:
         flat = p.data.view(-1)
+        owned = [
+            (t, k)
+            for t, term in enumerate(model.terms)
+            for k, kernel in enumerate(term.kernels)
+            if any(q is p for q in kernel.parameters())
+        ]
         for i in range(len(flat)):
             is_mean.append(id(p) in of_mean)
-            if is_mean[-1]:
-                columns.append(torch.full_like(weights, 2**0.5))
-                continue
             before = flat[i].clone()
             flat[i] += STEP
-            column = (model.noise_diagonal(data) - noise) * weights
-            for k, owned in enumerate(owners):
-                if id(p) in owned:
-                    change = evaluate(model.kernels[k], data.grid.coords[k]) - factors[k]
-                    changed = tuple(change if other == k else factor for other, factor in enumerate(factors))
-                    column = column + kronecker_matmul(changed, cells)[0, data.grid.index]
+            if is_mean[-1]:
+                column = 2**0.5 * (model.mean.of(data) - mean).expand(len(weights))
+            else:
+                column = (model.noise_diagonal(data) - noise) * weights
+            for t, k in owned:
+                changed = list(factors[t])
+                changed[k] = model.terms[t].factor(k, coords[k], factors[t][k].kind)
+                column = column + kronecker_matmul(changed, cells)[0, index] - unchanged[t]
             flat[i] = before
             columns.append(column / STEP)
     return torch.stack(columns, dim=1), torch.tensor(is_mean, device=weights.device)
@@ -74,17 +80,24 @@ def _directions(
 
 def _scatter_information(model: LatentKroneckerGP, data: Observations, parameters: list[Tensor]) -> Tensor:
     """What measurements tell of the noise beyond their means, (P, P): 1/2 (d log s^2)^2 each."""
-    more = data.num_measured - len(data.values)
-    with torch.enable_grad():
-        noise = model.noise_variance().log()
-        slopes = (
-            torch.autograd.grad(noise, parameters, allow_unused=True)
-            if more and noise.requires_grad
-            else [None] * len(parameters)
-        )
-    found = zip(parameters, slopes, strict=True)
-    slope = torch.cat([torch.zeros(p.numel()).to(p) if g is None else g.flatten() for p, g in found]).double()
-    return 0.5 * more * torch.outer(slope, slope)
+    total = sum(p.numel() for p in parameters)
+    if data.scatter is None:
+        return torch.zeros(total, total, dtype=torch.float64, device=data.values.device)
+    more = (data.counts - 1).double()
+    before = model.noise.measurement_variance(data).log().expand(len(more))
+    of_noise = {id(p) for p in model.noise.parameters()}
+    slopes = more.new_zeros(len(more), total)
+    column = 0
+    for p in parameters:
+        flat = p.data.view(-1)
+        for i in range(len(flat)):
+            if id(p) in of_noise:
+                value = flat[i].clone()
+                flat[i] += STEP
+                slopes[:, column] = (model.noise.measurement_variance(data).log() - before).double() / STEP
+                flat[i] = value
+            column += 1
+    return 0.5 * slopes.mT @ (more[:, None] * slopes)
 
 
 def _prior_information(model: LatentKroneckerGP, parameters: list[Tensor]) -> Tensor:

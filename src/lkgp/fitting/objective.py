@@ -3,34 +3,32 @@
 import logging
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from lkgp.data.readers import Observations
+from lkgp.errors import TooLargeError
 from lkgp.fitting.information import average_information
 from lkgp.fitting.parameters import FreeParameters
-from lkgp.inference.costs import columns_at_once
-from lkgp.inference.direct import TooLargeError
-from lkgp.inference.likelihood import Likelihood, Probes, exact_mll, spectral_mll, stochastic_mll
-from lkgp.inference.methods import FIT_COLUMNS, Direct, Plan, Spectral
-from lkgp.model.model import LatentKroneckerGP
+from lkgp.inference import Likelihood, Method, Probes, columns_at_once, log_likelihood
+from lkgp.inference.costs import FIT_COLUMNS
+from lkgp.linalg.kronecker import LatentKronecker, OperatorFactory
+from lkgp.model import LatentKroneckerGP
 
 log = logging.getLogger("lkgp")
 
-# What the error of a gradient is worth, over the square of the relative error of its solves: measured on learning curves and weather.
-GRADIENT_NATS = 2e5
-# No solve of a fit is looser than this.
-LOOSEST_RTOL = 0.1
+# Evaluations after one that was too large within which a search counts as having ended at the limit.
+NEAR_THE_LIMIT = 8
 
 Progress = Callable[[int, float], None]
 
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """The objective at one place; see `quasi_newton.Point`."""
+    """The objective at one place; see `trust_region.Point`."""
 
     value: float
     gradient: np.ndarray
@@ -41,7 +39,8 @@ class Evaluation:
 class Objective:
     """log likelihood + log prior, its gradient and its curvature; remembers the best place by value.
 
-    history: the objective, by observation, at every evaluation; NaN where only the gradient was estimated
+    method: how the likelihood is computed
+    history: the objective, per observation, at every evaluation; NaN where only the gradient was estimated
     products: with A, of one column each
     """
 
@@ -49,12 +48,15 @@ class Objective:
         self,
         model: LatentKroneckerGP,
         data: Observations,
-        chosen: Plan,
-        seed: int,
-        progress: Progress | None,
+        method: Method,
+        *,
+        seed: int = 0,
+        progress: Progress | None = None,
         max_memory: float | None = None,
+        operators: OperatorFactory = LatentKronecker,
     ) -> None:
-        self.model, self.data, self.plan, self.progress = model, data, chosen, progress
+        self.model, self.data, self.method, self.progress = model, data, method, progress
+        self.seed, self.max_memory, self.operators = seed, max_memory, operators
         # As many as the plan counts with, or more where memory allows.
         self.columns_at_once = max(1 + FIT_COLUMNS, columns_at_once(data.grid.num_cells, max_memory))
         self.parameters = FreeParameters(model)
@@ -64,19 +66,27 @@ class Objective:
         self.warm_start: Tensor | None = None
         self.failed_solve = ""
         self.too_large, self.too_large_at = "", -math.inf
-        self.seed = seed
-        self.probes: Probes | None = None
-        if not isinstance(chosen.method, Direct):
-            self.draw_probes(chosen.method.num_probes)
+        self.probes = None if method.exact else Probes.draw(data, method.num_probes, seed)
 
-    def draw_probes(self, num: int) -> None:
-        """Estimate gradients with `num` random vectors from now on."""
-        self.probes = Probes.draw(self.data, num, self.seed)
-        self.warm_start = None
+    def with_method(self, method: Method) -> "Objective":
+        """The same objective, from the parameters as they are, computed in another way."""
+        return Objective(
+            self.model,
+            self.data,
+            method,
+            seed=self.seed,
+            progress=self.progress,
+            max_memory=self.max_memory,
+            operators=self.operators,
+        )
 
     @property
     def num_observed(self) -> int:
         return self.data.grid.num_observed
+
+    @property
+    def num_free(self) -> int:
+        return len(self.parameters)
 
     def at(self, flat: np.ndarray, value: bool = True, expected: float = 0.0) -> Evaluation:
         """The objective at `flat` (P,), which the model then has. Where a gain is expected, solves may be as loose as that allows."""
@@ -109,34 +119,27 @@ class Objective:
 
         def information() -> np.ndarray:
             self.parameters.set(here)
-            found = average_information(self.model, self.data, likelihood.weights, solve, self.parameters.tensors)
-            scales = self.parameters.scales()
+            tensors, scales = self.parameters.tensors, self.parameters.scales()
+            found = average_information(self.model, self.data, likelihood.weights, solve, tensors)
             return found.cpu().numpy() * scales * scales[:, None]
 
-        # Those who set up solvers of their own decide themselves how rough a gradient may be.
-        judged = likelihood.solution if isinstance(self.plan.method, Spectral) else None
-        solved = judged is None or bool((judged.residuals <= LOOSEST_RTOL).all())
-        return Evaluation(total, gradient, information, solved)
+        return Evaluation(total, gradient, information, likelihood.trusted)
 
     def ended_at_the_limit(self) -> bool:
         """Whether the last evaluations ran into systems that are too large, so that the best point may be no optimum."""
-        return len(self.history) - self.too_large_at < 8
+        return len(self.history) - self.too_large_at < NEAR_THE_LIMIT
 
     def _likelihood(self, value: bool, expected: float) -> Likelihood:
-        method = self.plan.method
-        if isinstance(method, Direct):
-            return exact_mll(self.model, self.data, method, self.plan.axis)
-        assert self.probes is not None
-        if isinstance(method, Spectral):
-            # A gradient from solves with this error puts the optimum off by about GRADIENT_NATS rtol^2 nats: let that be small
-            # beside the gain.
-            wanted = math.sqrt(0.1 * expected / GRADIENT_NATS)
-            method = replace(method, rtol=min(max(method.rtol, wanted), LOOSEST_RTOL))
-            estimate = spectral_mll(self.model, self.data, method, self.probes, expected=self.warm_start, value=value)
-        else:
-            estimate = stochastic_mll(self.model, self.data, method, self.probes, x0=self.warm_start, value=value)
-        assert estimate.solution is not None
-        self.warm_start = estimate.next_start
-        self.failed_solve = "" if estimate.solution.converged else str(estimate.solution)
-        self.products += estimate.solution.products
-        return estimate
+        found = log_likelihood(
+            self.model,
+            self.data,
+            self.method.for_gain(expected),
+            self.probes,
+            start=self.warm_start,
+            value=value,
+            operators=self.operators,
+        )
+        self.warm_start = found.next_start
+        self.failed_solve = "" if found.solution.converged else str(found.solution)
+        self.products += found.solution.products
+        return found

@@ -12,7 +12,7 @@ from gpytorch.constraints import GreaterThan
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from lkgp.model.model import LatentKroneckerGP
+from lkgp.model import LatentKroneckerGP
 
 # Beyond this, softplus(x) is x, and at minus this it is exp(x), to the last digit.
 LINEAR = 36.0
@@ -58,14 +58,14 @@ class FreeParameters:
         """The derivatives in `flat` of what `backward` was called on, (P,)."""
         return self._flat([torch.zeros_like(p) if p.grad is None else p.grad for p in self.tensors]) * self.scales()
 
-    def position(self, tensor: Tensor) -> int | None:
-        """Where the (first) entry of a parameter is in `flat`; None if it is not free."""
+    def positions(self, tensor: Tensor) -> range:
+        """Where the entries of a parameter are in `flat`; nowhere if it is not free."""
         start = 0
         for p in self.tensors:
             if p is tensor:
-                return start
+                return range(start, start + p.numel())
             start += p.numel()
-        return None
+        return range(0)
 
     def clear_gradient(self) -> None:
         for p in self.tensors:

@@ -9,7 +9,7 @@ from gpytorch.kernels import PeriodicKernel
 from torch import Tensor
 
 from lkgp.data.readers import Observations
-from lkgp.model.model import LatentKroneckerGP
+from lkgp.model import LatentKroneckerGP
 
 # Lags are sought up to this share of the factor's extent. A peak of the autocorrelation counts from this height on, and if it rises by
 # so many standard errors.
@@ -24,7 +24,7 @@ MOST_FIBRES = 500
 def start_periods(model: LatentKroneckerGP, data: Observations) -> tuple[list[Tensor], list[str]]:
     """Set every period that nobody has chosen to where the data repeat themselves. Returns those parameters, and what was done."""
     moved, notes = [], []
-    for k, kernel in enumerate(model.kernels):
+    for k, kernel in [(k, kernel) for term in model.terms for k, kernel in enumerate(term.kernels)]:
         for part in kernel.modules():
             if not isinstance(part, PeriodicKernel) or part.period_length.numel() != 1:
                 continue

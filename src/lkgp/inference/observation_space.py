@@ -82,7 +82,9 @@ class ObservationSpace(EstimatedMethod):
             return Plan(self, "observation space")
         # The ranks of an eigenbasis are a stand-in for how hard the system is.
         ranks = problem.ranks(SPECTRUM_TOLERANCE)
-        cost = observation_cost(problem, ranks, self.preconditioner.max_rank, problem.columns(self.num_samples), self.dense)
+        cost = observation_cost(
+            problem, ranks, self.preconditioner.max_rank, problem.columns(self.num_samples), self.dense
+        )
         missing = f"{1 - grid.num_observed / grid.num_cells:.0%} missing, break-even {break_even(grid.shape):.0%}"
         words = f"observation space, {'without' if self.dense else 'with'} the grid ({missing}), {cost}"
         return Plan(self, words, cost)

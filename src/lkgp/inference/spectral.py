@@ -201,9 +201,7 @@ class SpectralSystem(System):
         shape = (self.space.size, count)
         normals = torch.randn(shape, generator=generator, dtype=torch.float64, device=self.noise.device)
         length = 1 if self.complete else (steps or self.method.lanczos_steps)
-        left, error = trace_of_log(
-            self.space.exact.__matmul__, random_signs(normals), length, max_memory=max_memory
-        )
+        left, error = trace_of_log(self.space.exact.__matmul__, random_signs(normals), length, max_memory=max_memory)
         return left + known, 0.0 if self.complete else error
 
     @property
@@ -271,4 +269,3 @@ class SpectralSystem(System):
     @property
     def exact_variance(self) -> bool:
         return self.complete
-

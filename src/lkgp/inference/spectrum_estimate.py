@@ -33,7 +33,9 @@ class FactorSpectrum:
             self.matrix = term.cross_factor(k, coords, coords).double()
             self.neighbours = None
             return
-        places = torch.linspace(0, self.points - 1, SOME_POINTS, dtype=torch.float64, device=coords.device).round().long()
+        places = (
+            torch.linspace(0, self.points - 1, SOME_POINTS, dtype=torch.float64, device=coords.device).round().long()
+        )
         some, run = coords[places], coords[torch.argsort(coords[:, 0])][:SOME_POINTS]
         self.matrix = term.cross_factor(k, some, some).double()
         self.neighbours = term.cross_factor(k, run, run).double()

@@ -39,9 +39,17 @@ class Noise(gpytorch.Module):
     def at(self, coords: Sequence[Tensor]) -> Tensor:
         """The variance of a single measurement at the cells of the product of `coords`, broadcast to (n'_1, ..., n'_d)."""
 
+    def typical(self, data: Observations) -> Tensor:
+        """The mean over the observed cells, a scalar."""
+        return self.measurement_variance(data).mean()
+
     def levels(self) -> list[nn.Parameter]:
         """Parameters that make the noise larger at all cells when they grow; a search may raise them before anything else."""
         return []
+
+    def describe(self) -> dict[str, Any]:
+        """The arguments of the constructor as plain data, for a model file; the values of parameters are kept apart."""
+        raise InputError(f"the noise {type(self).__name__} cannot be saved; it does not say how.")
 
     def diagonal(self, data: Observations) -> Tensor:
         """The diagonal of D, (n,): the known variance of every cell, or that of a measurement over the number of them."""

@@ -25,10 +25,13 @@ class Term(nn.Module):
             check_is_kernel(kernel, k)
         self.kernels: Sequence[Kernel] = nn.ModuleList(kernels)  # type: ignore[assignment]
 
+    def structure(self, k: int, coords: Tensor) -> str:
+        """The kind of factor that serves axis k best over the points `coords` (n_k, d_k)."""
+        return structure_for(KernelFunction(self.kernels[k]), coords)
+
     def structures(self, coords: Sequence[Tensor]) -> tuple[str, ...]:
-        """The kind of factor that serves each axis best; coords: (n_k, d_k) for every factor."""
-        pairs = zip(self.kernels, coords, strict=True)
-        return tuple(structure_for(KernelFunction(kernel), x) for kernel, x in pairs)
+        """The same for every axis."""
+        return tuple(self.structure(k, x) for k, x in enumerate(coords))
 
     def factor(self, k: int, coords: Tensor, structure: str = "dense") -> Factor:
         """K_k over its points `coords` (n_k, d_k), (n_k, n_k)."""
@@ -40,7 +43,9 @@ class Term(nn.Module):
         """K_1, ..., K_d over their points."""
         kinds = self.structures(coords) if structures is None else structures
         if len(kinds) != len(self.kernels):
-            raise InputError(f"{len(kinds)} structures were given for {len(self.kernels)} factors; give one per factor.")
+            raise InputError(
+                f"{len(kinds)} structures were given for {len(self.kernels)} factors; give one per factor."
+            )
         return [self.factor(k, x, kind) for k, (x, kind) in enumerate(zip(coords, kinds, strict=True))]
 
     def cross_factor(self, k: int, points: Tensor, coords: Tensor) -> Tensor:

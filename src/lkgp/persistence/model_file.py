@@ -1,251 +1,21 @@
-"""Model files: one safetensors file, its header a JSON description. Nothing in it is executed, and no class is imported by name.
-
-Kernels, priors, constraints and settings are written as the name of a class in the tables below and its arguments; a name that is
-not in the tables is refused.
-"""
+"""Model files: one safetensors file, its header a JSON description. Nothing in it is executed."""
 
 import hashlib
 import json
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import gpytorch
-import numpy as np
 import torch
-from gpytorch import constraints, kernels, priors
-from gpytorch.kernels import Kernel
-from gpytorch.likelihoods import GaussianLikelihood
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from lkgp import solvers
-from lkgp.errors import FileError, InputError
-from lkgp.fitting.search import BFGS, LBFGS, Adam
-from lkgp.inference import costs, methods
-from lkgp.linalg import preconditioners
+from lkgp.errors import FileError
 from lkgp.persistence.atomic import write_atomically
+from lkgp.persistence.version1 import migrate
 
-FORMAT, VERSION = "lkgp", 1
-
-# class -> (plain arguments, parameters that may carry a constraint and a prior)
-KERNELS: dict[type[Kernel], tuple[tuple[str, ...], tuple[str, ...]]] = {
-    kernels.RBFKernel: ((), ("lengthscale",)),
-    kernels.MaternKernel: (("nu",), ("lengthscale",)),
-    kernels.RQKernel: ((), ("lengthscale", "alpha")),
-    kernels.PeriodicKernel: ((), ("lengthscale", "period_length")),
-    kernels.CosineKernel: ((), ("period_length",)),
-    kernels.PiecewisePolynomialKernel: (("q",), ("lengthscale",)),
-    kernels.LinearKernel: ((), ("variance",)),
-    kernels.ScaleKernel: ((), ("outputscale",)),
-    kernels.IndexKernel: ((), ("var",)),
-    kernels.AdditiveKernel: ((), ()),
-    kernels.ProductKernel: ((), ()),
-}
-PRIORS: dict[type, tuple[str, ...]] = {
-    priors.GammaPrior: ("concentration", "rate"),
-    priors.NormalPrior: ("loc", "scale"),
-    priors.LogNormalPrior: ("loc", "scale"),
-    priors.HalfNormalPrior: ("scale",),
-    priors.HalfCauchyPrior: ("scale",),
-}
-CONSTRAINTS = (constraints.Positive, constraints.GreaterThan, constraints.LessThan, constraints.Interval)
-SETTINGS = (
-    BFGS,
-    LBFGS,
-    Adam,
-    methods.Direct,
-    methods.Spectral,
-    methods.Iterative,
-    methods.Plan,
-    costs.Cost,
-    solvers.ConjugateGradients,
-    solvers.Cholesky,
-    solvers.AlternatingProjections,
-    solvers.StochasticGradientDescent,
-    preconditioners.PivotedCholesky,
-    preconditioners.Nystrom,
-    preconditioners.LeadingModes,
-    preconditioners.KroneckerEigenbasis,
-)
-
-
-def _named(table: Any, name: Any, what: str) -> type:
-    for cls in table:
-        if cls.__name__ == name:
-            return cls
-    raise FileError(
-        f"the file names the {what} {name!r}, which lkgp does not know; it was written by another version, or it is damaged."
-    )
-
-
-def describe_settings(value: Any) -> Any:
-    """A setting as plain data: records by name and fields, everything else as it is."""
-    if is_dataclass(value) and not isinstance(value, type):
-        if type(value) not in SETTINGS:
-            raise InputError(f"a {type(value).__name__} cannot be saved; use one of lkgp's own settings.")
-        return {
-            "class": type(value).__name__,
-            **{f.name: describe_settings(getattr(value, f.name)) for f in fields(value)},
-        }
-    if isinstance(value, np.generic):
-        return value.item()
-    if not (value is None or isinstance(value, (bool, int, float, str))):
-        raise InputError(f"the setting {value!r} cannot be saved; use one of lkgp's own settings.")
-    return value
-
-
-def build_settings(value: Any) -> Any:
-    """The inverse of `describe_settings`."""
-    if not isinstance(value, dict):
-        return value
-    arguments = {name: build_settings(field) for name, field in value.items() if name != "class"}
-    return _named(SETTINGS, value.get("class"), "setting")(**arguments)
-
-
-def _describe_constraint(constraint: constraints.Interval) -> dict[str, Any]:
-    transform = constraint._transform
-    own = (
-        transform is torch.sigmoid
-        if type(constraint) is constraints.Interval
-        else isinstance(transform, torch.nn.Softplus)
-    )
-    if type(constraint) not in CONSTRAINTS or not own:
-        raise InputError(
-            f"the constraint {constraint} cannot be saved; use one of {[c.__name__ for c in CONSTRAINTS]} with its own transform."
-        )
-    return {
-        "class": type(constraint).__name__,
-        "lower": float(constraint.lower_bound),
-        "upper": float(constraint.upper_bound),
-    }
-
-
-def _build_constraint(spec: dict[str, Any]) -> constraints.Interval:
-    cls = _named(CONSTRAINTS, spec["class"], "constraint")
-    if cls is constraints.Positive:
-        return cls()
-    if cls is constraints.Interval:
-        return cls(spec["lower"], spec["upper"])
-    return cls(spec["lower"] if cls is constraints.GreaterThan else spec["upper"])
-
-
-def _describe_prior(prior: Any) -> dict[str, Any]:
-    if type(prior) not in PRIORS:
-        raise InputError(
-            f"the prior {type(prior).__name__} cannot be saved; use one of {[p.__name__ for p in PRIORS]}."
-        )
-    return {
-        "class": type(prior).__name__,
-        **{name: torch.as_tensor(getattr(prior, name)).tolist() for name in PRIORS[type(prior)]},
-    }
-
-
-def _build_prior(spec: dict[str, Any]) -> Any:
-    cls = _named(PRIORS, spec["class"], "prior")
-    return cls(
-        *(
-            torch.tensor(spec[name], dtype=torch.float64) if isinstance(spec[name], list) else spec[name]
-            for name in PRIORS[cls]
-        )
-    )
-
-
-def _describe_parameters(module: gpytorch.Module, names: tuple[str, ...]) -> dict[str, Any]:
-    """Constraints and priors of the named parameters, under the words of the constructors."""
-    found: dict[str, Any] = {}
-    for name in names:
-        constraint = getattr(module, f"raw_{name}_constraint", None)
-        if constraint is not None:
-            found[f"{name}_constraint"] = _describe_constraint(constraint)
-        if f"{name}_prior" in module._priors:
-            found[f"{name}_prior"] = _describe_prior(getattr(module, f"{name}_prior"))
-    unknown = [name for name in module._priors if name not in found]
-    if unknown:
-        raise InputError(f"the prior {unknown[0]!r} of a {type(module).__name__} cannot be saved.")
-    return found
-
-
-def _build_parameters(spec: dict[str, Any]) -> dict[str, Any]:
-    built: dict[str, Any] = {}
-    for name, value in spec.items():
-        if name.endswith("_constraint"):
-            built[name] = _build_constraint(value)
-        elif name.endswith("_prior"):
-            built[name] = _build_prior(value)
-        else:
-            raise FileError(f"the file describes {name!r} of a kernel, which lkgp does not know; it is damaged.")
-    return built
-
-
-def describe_kernel(kernel: Kernel) -> dict[str, Any]:
-    """A kernel as plain data, without the values of its parameters."""
-    if type(kernel) not in KERNELS:
-        known = ", ".join(cls.__name__ for cls in KERNELS)
-        raise InputError(f"the kernel {type(kernel).__name__} cannot be saved; those that can are {known}.")
-    plain, parameters = KERNELS[type(kernel)]
-    spec: dict[str, Any] = {
-        "class": type(kernel).__name__,
-        "arguments": {name: getattr(kernel, name) for name in plain},
-        "parameters": _describe_parameters(kernel, parameters),
-    }
-    if isinstance(kernel, kernels.ScaleKernel):
-        spec["parts"] = [describe_kernel(kernel.base_kernel)]
-    elif isinstance(kernel, (kernels.AdditiveKernel, kernels.ProductKernel)):
-        spec["parts"] = [describe_kernel(part) for part in kernel.kernels]
-    else:
-        spec["ard_num_dims"] = kernel.ard_num_dims
-        spec["active_dims"] = None if kernel.active_dims is None else kernel.active_dims.tolist()
-    if isinstance(kernel, kernels.IndexKernel):
-        spec["num_tasks"], spec["rank"] = kernel.covar_factor.shape[-2:]
-    return spec
-
-
-def build_kernel(spec: dict[str, Any]) -> Kernel:
-    """The inverse of `describe_kernel`; its parameters have their first values."""
-    cls = _named(KERNELS, spec["class"], "kernel")
-    arguments = {**spec["arguments"], **_build_parameters(spec["parameters"])}
-    if cls is kernels.ScaleKernel:
-        return cls(build_kernel(spec["parts"][0]), **arguments)
-    if cls in (kernels.AdditiveKernel, kernels.ProductKernel):
-        return cls(*(build_kernel(part) for part in spec["parts"]))
-    active = None if spec["active_dims"] is None else tuple(spec["active_dims"])
-    if cls is kernels.IndexKernel:
-        return cls(num_tasks=spec["num_tasks"], rank=spec["rank"], active_dims=active, **arguments)
-    if spec["ard_num_dims"] is not None:
-        arguments["ard_num_dims"] = spec["ard_num_dims"]
-    return cls(active_dims=active, **arguments)
-
-
-def describe_likelihood(likelihood: GaussianLikelihood) -> dict[str, Any]:
-    """A noise model as plain data, without the value of the noise."""
-    if type(likelihood) is not GaussianLikelihood:
-        raise InputError(f"the noise model {type(likelihood).__name__} cannot be saved; use a GaussianLikelihood.")
-    if likelihood._priors:
-        raise InputError(
-            f"the prior {next(iter(likelihood._priors))!r} cannot be saved; give it as GaussianLikelihood(noise_prior=...)."
-        )
-    return _describe_parameters(likelihood.noise_covar, ("noise",))
-
-
-def build_likelihood(spec: dict[str, Any]) -> GaussianLikelihood:
-    return GaussianLikelihood(**_build_parameters(spec))
-
-
-def parameter_tensors(module: torch.nn.Module, prefix: str) -> dict[str, Tensor]:
-    """The values of all parameters, named for a file."""
-    return {f"{prefix}.{name}": value.detach().contiguous().clone() for name, value in module.named_parameters()}
-
-
-def restore_parameters(module: torch.nn.Module, prefix: str, tensors: dict[str, Tensor], frozen: list[str]) -> None:
-    """Give the parameters of `module` the values in a file; those named in `frozen` are not learned."""
-    for name, parameter in module.named_parameters():
-        value = tensors.get(f"{prefix}.{name}")
-        if value is None or value.shape != parameter.shape:
-            raise FileError(f"the file has no fitting value for {prefix}.{name}; it is damaged.")
-        parameter.data = value.clone()
-        parameter.requires_grad_(name not in frozen)
+FORMAT, VERSION = "lkgp", 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -308,16 +78,17 @@ def read(path: str | Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
         ) from None
     if metadata.get("format") != FORMAT:
         raise FileError(f"{path} is a safetensors file, but not a model that lkgp saved.")
-    if metadata.get("version") != str(VERSION):
+    if metadata.get("version") not in ("1", str(VERSION)):
         raise FileError(
-            f"{path} has format version {metadata.get('version')}; this lkgp reads version {VERSION}; install a newer lkgp."
+            f"{path} has format version {metadata.get('version')}; this lkgp reads versions up to {VERSION}; install a newer lkgp."
         )
     try:
         if metadata["checksum"] != checksum(metadata["model"], tensors):
             raise FileError(
                 f"{path} is damaged: its checksum is not that of its contents; save the model again, or copy it again."
             )
-        return json.loads(metadata["model"]), tensors
+        header = json.loads(metadata["model"])
+        return (header, tensors) if metadata["version"] == str(VERSION) else migrate(header, tensors)
     except (KeyError, json.JSONDecodeError):
         raise FileError(
             f"{path} has no readable description of its model; it is damaged, save the model again."

@@ -15,23 +15,36 @@ from functools import reduce
 import torch
 from torch import Tensor
 
-from lkgp.model.model import evaluate
+from lkgp.model import Term
 from lkgp.posterior.posterior import Posterior
+from lkgp.posterior.prior_draws import sum_of
 
 
 @dataclass(frozen=True, eq=False)
 class Cells:
-    """points: along the first factor, (b, k, d_1), for each of b separate questions; others: along the others, (m, d_j) for each, side by
-    side: k m cells a question, of which the others run fastest
+    """Cells for each of b separate questions: k m cells per question, of which the others run fastest.
+
+    points: along the first factor, (b, k, d_1); others: along the other factors, (m, d_j) for each, side by side
     """
 
     points: Tensor
     others: tuple[Tensor, ...]
 
+    @property
+    def count(self) -> int:
+        return self.points.shape[1] * max([len(x) for x in self.others], default=1)
+
+    def rows(self) -> list[Tensor]:
+        """The coordinates of all cells along every factor, (b k m, d_k)."""
+        batch, count, columns = self.points.shape
+        many = max([len(x) for x in self.others], default=1)
+        first = self.points[:, :, None].expand(-1, -1, many, -1).reshape(-1, columns)
+        return [first, *(x.repeat(batch * count, 1) for x in self.others)]
+
 
 def joint_moments(posterior: Posterior, groups: Sequence[Cells]) -> tuple[Tensor, Tensor]:
     """Mean (b, c) and covariance (b, c, c) of the cells of all groups together."""
-    count = sum(group.points.shape[1] * max([len(x) for x in group.others], default=1) for group in groups)
+    count = sum(group.count for group in groups)
     if not count:
         like = groups[0].points
         return like.new_zeros(len(like), 0), like.new_zeros(len(like), 0, 0)
@@ -44,54 +57,57 @@ def joint_moments(posterior: Posterior, groups: Sequence[Cells]) -> tuple[Tensor
 
 
 def _moments(posterior: Posterior, groups: Sequence[Cells]) -> tuple[Tensor, Tensor]:
-    model, (first, *rest) = posterior.model, posterior.data.grid.coords
-    index, *indices = posterior.data.grid.axis_index
-    crosses = []
-    for group in groups:
-        batch, count, columns = group.points.shape
-        along = evaluate(model.kernels[0], group.points.reshape(-1, columns), first)[:, index].view(
-            batch, count, 1, len(index)
-        )
-        others = _product(
-            [evaluate(k, x, z)[:, i] for k, x, z, i in zip(model.kernels[1:], group.others, rest, indices, strict=True)]
-        )
-        crosses.append((along * others).flatten(1, 2) if others is not None else along[:, :, 0])
-    cross = torch.cat(crosses, dim=1)  # (b, c, n)
-    prior = torch.cat([torch.cat([_prior(posterior, a, b) for b in groups], dim=2) for a in groups], dim=1)
+    model = posterior.model
+    terms = [(term, torch.cat([_cross(posterior, term, group) for group in groups], dim=1)) for term in model.terms]
+    cross = sum_of(part for _, part in terms)  # (b, c, n)
+    rows = [torch.cat([_prior(model.terms, a, b) for b in groups], dim=2) for a in groups]
+    prior = torch.cat(rows, dim=1)
     with torch.no_grad():
         solved = posterior.inverse_times(cross.flatten(0, 1).mT).mT.reshape(cross.shape).mT  # (b, n, c)
     explained = cross @ solved
     explained = explained + explained.mT - cross.detach() @ solved
-    mean = model.mean.constant.detach() + cross @ posterior.weights
+    batch = len(groups[0].points)
+    means = [model.mean.at_rows(group.rows()).detach().expand(batch * group.count) for group in groups]
+    mean = torch.cat([m.view(batch, -1) for m in means], dim=1) + cross @ posterior.weights
     return mean, prior - (explained + explained.mT) / 2
 
 
-def _product(factors: list[Tensor]) -> Tensor | None:
-    return reduce(torch.mul, factors) if factors else None
+def _cross(posterior: Posterior, term: Term, group: Cells) -> Tensor:
+    """Covariances of the cells of a group with the observations, (b, c, n)."""
+    (first, *rest), (index, *indices) = posterior.data.grid.coords, posterior.data.grid.axis_index
+    batch, count, columns = group.points.shape
+    along = term.cross_factor(0, group.points.reshape(-1, columns), first)[:, index].view(batch, count, 1, len(index))
+    pairs = enumerate(zip(group.others, rest, indices, strict=True), start=1)
+    others = [term.cross_factor(k, x, z)[:, i] for k, (x, z, i) in pairs]
+    return (along * reduce(torch.mul, others)).flatten(1, 2) if others else along[:, :, 0]
 
 
-def _prior(posterior: Posterior, a: Cells, b: Cells) -> Tensor:
+def _prior(terms: Sequence[Term], a: Cells, b: Cells) -> Tensor:
     """K between the cells of two groups, (b, c_a, c_b)."""
-    first, *rest = posterior.model.kernels
-    along = evaluate(first, a.points, b.points)
-    others = _product([evaluate(kernel, x, z) for kernel, x, z in zip(rest, a.others, b.others, strict=True)])
-    if others is None:
-        return along
-    whole = along[:, :, None, :, None] * others[None, None, :, None, :]
-    return whole.flatten(3, 4).flatten(1, 2)
+    parts = []
+    for term in terms:
+        along = term.cross_factor(0, a.points, b.points)
+        pairs = enumerate(zip(a.others, b.others, strict=True), start=1)
+        others = [term.cross_factor(k, x, z) for k, (x, z) in pairs]
+        if others:
+            whole = along[:, :, None, :, None] * reduce(torch.mul, others)[None, None, :, None, :]
+            along = whole.flatten(3, 4).flatten(1, 2)
+        parts.append(along)
+    return sum_of(parts)
 
 
 @torch.no_grad()
 def row_moments(posterior: Posterior, columns: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
     """Mean and variance of f at single cells, each (m,): row i of every one of `columns`, (m, d_k), is where cell i lies."""
-    grid, parts = posterior.data.grid, []
+    grid, model, parts = posterior.data.grid, posterior.model, []
     for rows in zip(*(column.split(posterior.columns_at_once()) for column in columns), strict=True):
-        factors = zip(posterior.cross_factors(rows), grid.axis_index, strict=True)
-        cross = reduce(torch.mul, [c[:, index] for c, index in factors])
-        prior = reduce(
-            torch.mul, [kernel(x, diag=True) for kernel, x in zip(posterior.model.kernels, rows, strict=True)]
-        )
+        crosses = posterior.cross_factors(rows)
+        products = [[c[:, i] for c, i in zip(of_term, grid.axis_index, strict=True)] for of_term in crosses]
+        cross = sum_of(reduce(torch.mul, product) for product in products)
+        pairs = list(enumerate(rows))
+        variances = [[term.factor_variance(k, x) for k, x in pairs] for term in model.terms]
+        prior = sum_of(reduce(torch.mul, product) for product in variances)
         explained = (cross * posterior.inverse_times(cross.mT).mT).sum(dim=1)
-        parts.append((posterior.model.mean.constant + cross @ posterior.weights, prior - explained))
+        parts.append((model.mean.at_rows(rows) + cross @ posterior.weights, prior - explained))
     mean, variance = (torch.cat(part) for part in zip(*parts, strict=True))
     return mean, variance.clamp(min=torch.finfo(variance.dtype).eps)

@@ -2,12 +2,9 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-
-from lkgp.solvers.base import check_settings
 
 # How far the first step may go, and any step, in the units of `FreeParameters`; and any step where no value would tell that it
 # went astray.
@@ -20,26 +17,6 @@ FAR = 0.01
 SMALL_RADIUS = 0.1
 # How much of the curvature along a step one update leaves at the least.
 LEAST_CURVATURE = 0.2
-
-
-@dataclass(frozen=True)
-class BFGS:
-    """Second order: the average information at first, corrected by how the gradient changes, in a region where it can be trusted.
-
-    improvement: stops when a step is expected to improve the log-likelihood, by observation, by less
-    nats: and, where the gradient is an estimate, by less than this for each parameter; one that is wrong by its own standard error
-        costs half a nat
-    enough: observations on which a search may end, where there are many more; None goes on to all of them
-    """
-
-    max_steps: int = 100
-    improvement: float = 1e-5
-    nats: float = 0.5
-    enough: int | None = None
-
-    def __post_init__(self) -> None:
-        known = {} if self.enough is None else {"enough": self.enough}
-        check_settings(self, max_steps=self.max_steps, improvement=self.improvement, nats=self.nats, **known)
 
 
 class Point(Protocol):
@@ -63,12 +40,12 @@ class Point(Protocol):
 
 
 def maximise(
-    evaluate: Callable[[np.ndarray, float], Point], accepted: list[np.ndarray], max_steps: int, enough: float
+    evaluate: Callable[[np.ndarray, float], Point], accepted: list[np.ndarray], max_steps: int, least_gain: float
 ) -> tuple[bool, str]:
     """Append ever better places to `accepted`, which begins with the start (P,). Returns whether that converged, and why it stopped.
 
     evaluate: the objective at a place, given the gain that is expected there: its errors need only be small beside that
-    enough: expected gain of a step, in the units of the objective, below which it is not worth taking
+    least_gain: expected gain of a step, in the units of the objective, below which it is not worth taking
     """
     here = evaluate(accepted[-1], math.inf)
     if not np.isfinite(here.gradient).all():
@@ -79,7 +56,7 @@ def maximise(
     curvature, radius, hoped_for, informed = positive(here.information()), min(FIRST_RADIUS, largest), 0.0, 0
     for taken in range(max_steps):
         # A region that has become small makes any gain small, which is no sign of an optimum.
-        if step_within(max(radius, SMALL_RADIUS), curvature, here.gradient)[1] < enough:
+        if step_within(max(radius, SMALL_RADIUS), curvature, here.gradient)[1] < least_gain:
             return True, f"converged after {taken} steps"
         step, expected = step_within(radius, curvature, here.gradient)
         if expected < FAR * hoped_for:
@@ -99,7 +76,7 @@ def maximise(
                 break
             radius = 0.25 * min(radius, float(np.linalg.norm(step)))
             step, expected = step_within(radius, curvature, here.gradient)
-            if expected < 0.01 * enough:
+            if expected < 0.01 * least_gain:
                 return False, f"no better point was found after {taken} steps"
         # The trust region grows where the model was right up to its border, and shrinks where it was not.
         length = float(np.linalg.norm(step))

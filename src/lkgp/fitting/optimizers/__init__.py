@@ -1,0 +1,8 @@
+"""Optimisers, one per file."""
+
+from lkgp.fitting.optimizers.adam import Adam
+from lkgp.fitting.optimizers.base import INTERRUPTED, Optimizer, Outcome
+from lkgp.fitting.optimizers.bfgs import BFGS, STOCHASTIC_IMPROVEMENT
+from lkgp.fitting.optimizers.lbfgs import LBFGS
+
+__all__ = ["BFGS", "INTERRUPTED", "LBFGS", "STOCHASTIC_IMPROVEMENT", "Adam", "Optimizer", "Outcome"]

@@ -1,0 +1,471 @@
+"""The class that most people use."""
+
+import copy
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from gpytorch.kernels import Kernel
+from gpytorch.likelihoods import GaussianLikelihood
+from torch import Tensor
+
+from lkgp.data.grid import PartialGrid, as_factor_coords
+from lkgp.data.readers import (
+    ArrayKind,
+    Observations,
+    add_cells,
+    as_real_tensor,
+    check_factors,
+    from_array,
+    from_table,
+    known_noise,
+    same_measurements,
+)
+from lkgp.data.standardization import Standardization
+from lkgp.errors import FileError, InputError, NotFittedError, complain
+from lkgp.fitting import Optimizer
+from lkgp.gp.pipeline import Engine
+from lkgp.inference import Choice, Method, Plan, plan
+from lkgp.model import LatentKroneckerGP, Noise, check_kernel, default_kernels, discrete_columns
+from lkgp.persistence import ModelContents
+from lkgp.persistence.estimator import build_settings_of, describe_settings_of
+from lkgp.persistence.fitted import describe_state, rebuild_state
+from lkgp.persistence.state import FittedState
+from lkgp.posterior import Posterior, PosteriorDraws, row_moments
+from lkgp.report import Report, print_progress
+
+Array = Any  # a NumPy array or a torch tensor, as the caller likes
+
+# Added to the seed of the draws, so that the noise of observations is not what other draws are made with.
+OBSERVATION_SEED = 104729
+
+
+class LKGP:
+    """An exact Gaussian process for data on a grid with holes.
+
+    kernels: one GPyTorch kernel per factor; Matern-5/2 over each by default. They are copied, not changed; one that is given for
+        two factors becomes two kernels, with parameters of their own.
+    mean: a number, in the units of the data, fixes the mean; None learns a constant
+    noise: where the learned noise variance starts, or a GaussianLikelihood with its own prior and constraint, or a `Noise`
+    standardize: whether values and coordinates are scaled to variance one before the model sees them; "values" or "coordinates"
+        for one of them only. Kernels and noise are in the scaled units, or in the caller's own with False. Columns that an
+        IndexKernel or a HammingIMQKernel reads are never scaled.
+    solver: "auto", or Direct(...), Spectral(...), ObservationSpace(...), or one of the linear solvers
+    optimizer: "auto", BFGS(...), LBFGS(...) or Adam(...)
+    dtype: of the computation; results have the dtype of the data
+    device: of the computation; where the data are, by default
+    seed: random seed
+    progress: True writes a line to standard error at each step; a function is called with (step, objective per observation)
+    max_memory: bytes that large arrays may take at once
+    strict: whether a fit or solve that did not converge is an error instead of a warning
+
+    After `fit`: `model_` (the LatentKroneckerGP with its hyperparameters, in scaled units), `grid_` (the PartialGrid, in the
+    caller's units), `posterior_` (in scaled units) and `report_` (what was done).
+    """
+
+    def __init__(
+        self,
+        kernels: Sequence[Kernel] | None = None,
+        *,
+        mean: float | None = None,
+        noise: float | GaussianLikelihood | Noise = 0.05,
+        standardize: bool | Literal["values", "coordinates"] = True,
+        solver: Choice = "auto",
+        optimizer: Optimizer | Literal["auto"] = "auto",
+        dtype: torch.dtype = torch.float64,
+        device: torch.device | str | None = None,
+        seed: int = 0,
+        progress: bool | Callable[[int, float], None] = False,
+        max_memory: float | None = None,
+        strict: bool = False,
+    ) -> None:
+        if standardize not in (True, False, "values", "coordinates"):
+            raise InputError(f"standardize must be True, False, 'values' or 'coordinates', not {standardize!r}.")
+        if dtype not in (torch.float32, torch.float64):
+            raise InputError(f"dtype must be torch.float32 or torch.float64, not {dtype}.")
+        if solver != "auto" and not (isinstance(solver, Method) or hasattr(solver, "solve")):
+            raise InputError(
+                "solver must be 'auto', a method such as Direct(...), Spectral(...) or ObservationSpace(...), or a linear "
+                f"solver such as ConjugateGradients(...), not {solver!r}."
+            )
+        if optimizer != "auto" and not isinstance(optimizer, Optimizer):
+            raise InputError(f"optimizer must be 'auto', BFGS(...), LBFGS(...) or Adam(...), not {optimizer!r}.")
+        self.kernels, self.mean, self.noise, self.standardize = kernels, mean, noise, standardize
+        self.solver, self.optimizer, self.dtype, self.device = solver, optimizer, dtype, device
+        self.seed, self.progress, self.max_memory, self.strict = as_seed(seed), progress, max_memory, strict
+        self._state: FittedState | None = None
+        self._report: Report | None = None
+
+    # Fitting
+
+    def fit(
+        self, coords: Sequence[Array], Y: Array, *, noise_variance: Array | None = None, optimize: bool = True
+    ) -> "LKGP":
+        """Fit to a grid-shaped array in which NaN means missing; returns self.
+
+        coords: one array per factor, (n_k,) or (n_k, d_k)
+        Y: (n_1, ..., n_d)
+        noise_variance: where it is known, a number or (n_1, ..., n_d), in squared units of Y
+        optimize: False conditions with the hyperparameters as they are given
+        """
+        observations = from_array(coords, Y, noise_variance)
+        everywhere = noise_everywhere(noise_variance, Y)
+        return self._learn(*self._new_model(observations), observations, ArrayKind.of(Y), everywhere, optimize)
+
+    def fit_table(
+        self,
+        columns: Sequence[Array],
+        values: Array,
+        *,
+        noise_variance: Array | None = None,
+        duplicates: Literal["error", "mean"] = "error",
+        optimize: bool = True,
+    ) -> "LKGP":
+        """Fit to a long table, one row per observation; returns self. The points of each factor are sorted: see `grid_`.
+
+        columns: one array per factor with the coordinates of every row, (rows,) or (rows, d_k)
+        values: (rows,)
+        noise_variance: of the rows where it is known, a number or (rows,)
+        duplicates: "mean" averages rows that name the same cell, whose noise is then divided by their number; the likelihood is
+            that of all rows where the noise is learned, and of the means where it is known
+        """
+        observations = from_table(columns, values, noise_variance, duplicates=duplicates)
+        return self._learn(*self._new_model(observations), observations, ArrayKind.of(values), None, optimize)
+
+    def update(self, Y: Array, *, noise_variance: Array | None = None, refit: bool = False) -> "LKGP":
+        """Take in more observed cells of the same grid; returns self.
+
+        Y: (n_1, ..., n_d), NaN where there is nothing new; cells that were observed before may be repeated
+        noise_variance: of the new cells, where the noise of the first ones was given, too
+        refit: also seek the hyperparameters again, from where they are
+        """
+        state = self._fitted()
+        old = state.observations
+        observations, everywhere = add_cells(old, Y, noise_variance, state.noise_everywhere)
+        start = observations.grid.gather(old.grid.scatter(state.posterior.weights.to(old.values.device)))
+        return self._learn(state.model, state.standardization, observations, state.kind, everywhere, refit, start=start)
+
+    def conditioned_on(
+        self, Y: Array, coords: Sequence[Array] | None = None, *, noise_variance: Array | None = None
+    ) -> "LKGP":
+        """Another model with the same hyperparameters that has seen other values: for example those of this one less some.
+
+        Values of the same grid that are those of this model are means of as many measurements as they were here.
+
+        Y: (n'_1, ..., n'_d), NaN where nothing was observed
+        coords: of the values, one array per factor; those of this model by default
+        noise_variance: a number or (n'_1, ..., n'_d), where that of this model's values was given
+        """
+        state = self._fitted()
+        if noise_variance is None and state.observations.noise_variance is not None:
+            raise InputError("the model was fitted with known noise, so give noise_variance for these values, too.")
+        coords = list(state.observations.grid.coords) if coords is None else coords
+        self._points(coords)  # refuses those that do not fit the kernels
+        observations = same_measurements(from_array(coords, Y, noise_variance), state.observations)
+        everywhere = noise_everywhere(noise_variance, Y)
+        return copy.copy(self)._learn(state.model, state.standardization, observations, state.kind, everywhere, False)
+
+    def plan(
+        self, coords: Sequence[Array], Y: Array, *, noise_variance: Array | None = None, fitting: bool = False
+    ) -> Plan:
+        """How inference would be done with the hyperparameters as given, and what that would cost; nothing is fitted.
+
+        coords, Y, noise_variance: as in `fit`
+        fitting: of one evaluation of the likelihood instead of the posterior
+        """
+        observations = from_array(coords, Y, noise_variance)
+        model, standardization = self._new_model(observations)
+        data = self._engine().scaled(observations, standardization)
+        model = model.to(dtype=self.dtype, device=data.values.device)
+        return plan(model, data, self.solver, self.max_memory, fitting=fitting)
+
+    # Asking
+
+    def predict(
+        self, coords: Sequence[Array | None] | None = None, *, observation_noise: bool | Array = False
+    ) -> tuple[Array, Array]:
+        """Mean and standard deviation at every cell of the product of `coords`, each (n'_1, ..., n'_d).
+
+        coords: one array per factor, None for a factor's own points; None altogether for the fitted grid
+        observation_noise: True adds the noise to the standard deviation; an array or number is the noise variance to add
+        """
+        state, (points, on_grid) = self._fitted(), self._points(coords)
+        mean, variance = state.posterior.mean(points), state.posterior.variance(points)
+        self._check_draws(state.posterior, *state.posterior.behind_variance)
+        variance = variance.double() + self._noise_at(observation_noise, points, variance.double(), on_grid)
+        return self._given_back(mean, variance)
+
+    def predict_rows(self, columns: Sequence[Array], *, observation_noise: bool = False) -> tuple[Array, Array]:
+        """Mean and standard deviation at single cells instead of a whole grid, each (m,): exact, one solve per cell.
+
+        columns: one array (m, d_k) or (m,) per factor; row i of each of them says where cell i lies
+        observation_noise: whether to add the learned noise to the standard deviation
+        """
+        state, (points, _) = self._fitted(), self._points(columns)
+        mean, variance = row_moments(state.posterior, points)
+        variance = variance.double()
+        if observation_noise:
+            variance = variance + self._noise_at(True, points, variance, False)
+        return self._given_back(mean, variance)
+
+    def covariance(
+        self, coords: Sequence[Array | None] | None = None, *, observation_noise: bool | Array = False
+    ) -> Array:
+        """The joint posterior covariance at the cells of the product of `coords`, (N', N'), the last factor fastest.
+
+        It is exact and takes one solve per cell: for few cells, or for models with few observations.
+
+        coords, observation_noise: as in `predict`
+        """
+        state, (points, on_grid) = self._fitted(), self._points(coords)
+        found = state.posterior.covariance(points, strict=self.strict).double()
+        like = found.diagonal().reshape([len(x) for x in points])
+        found.diagonal().add_(self._noise_at(observation_noise, points, like, on_grid).flatten())
+        return state.kind.make(found * state.standardization.values.scale.square())
+
+    def sample(
+        self,
+        num_samples: int,
+        coords: Sequence[Array | None] | None = None,
+        *,
+        seed: int | None = None,
+        observation_noise: bool = False,
+    ) -> Array:
+        """Joint draws at every cell of the product of `coords`, (num_samples, n'_1, ..., n'_d).
+
+        With the same number and seed the draws are the same functions, wherever they are asked. At points that were not fitted,
+        which functions these are also depends on the order in which such points were asked for first.
+
+        coords: as in `predict`
+        seed: the model's own by default
+        observation_noise: whether to add independent noise to every cell
+        """
+        state = self._fitted()
+        if isinstance(num_samples, bool) or not isinstance(num_samples, (int, np.integer)) or num_samples < 1:
+            raise InputError(f"num_samples must be a whole number of at least 1, not {num_samples!r}.")
+        points, on_grid = self._points(coords)
+        seed = self.seed if seed is None else as_seed(seed)
+        draws = state.posterior.draws(int(num_samples), seed)
+        self._check_draws(state.posterior, int(num_samples), seed)
+        values = draws(points).double()
+        if observation_noise:
+            noise = self._noise_at(True, points, values[0], on_grid)
+            generator = torch.Generator(values.device).manual_seed(seed + OBSERVATION_SEED)
+            normals = torch.randn(values.shape, generator=generator, dtype=values.dtype, device=values.device)
+            values += noise.sqrt() * normals
+        # in place: the draws are the largest array of all
+        scaling = state.standardization.values
+        return state.kind.make(values.mul_(scaling.scale).add_(scaling.shift))
+
+    def log_marginal_likelihood(self) -> float:
+        """log p(Y) in the units of Y: exact where inference is direct, else a stochastic estimate (the report says which)."""
+        state = self._fitted()
+        # A density in other units: p(y) = p(z) / scale for each value.
+        jacobian = state.posterior.data.num_measured * float(state.standardization.values.scale.log())
+        return state.posterior.log_likelihood()[0] - jacobian
+
+    # What was fitted
+
+    @property
+    def model_(self) -> LatentKroneckerGP:
+        """The model with its hyperparameters, in scaled units."""
+        return self._fitted().model
+
+    @property
+    def posterior_(self) -> Posterior:
+        """The posterior, in scaled units."""
+        return self._fitted().posterior
+
+    @property
+    def observations_(self) -> Observations:
+        """What was observed, in the caller's units."""
+        return self._fitted().observations
+
+    @property
+    def grid_(self) -> PartialGrid:
+        """The grid and its observed cells, in the caller's units."""
+        return self._fitted().observations.grid
+
+    @property
+    def standardization_(self) -> Standardization:
+        """Between the caller's units and those of the model."""
+        return self._fitted().standardization
+
+    @property
+    def noise_variance_(self) -> float | None:
+        """The learned noise variance in squared units of the data, its mean where it varies; None where the noise was given."""
+        state = self._fitted()
+        if state.observations.noise_variance is not None:
+            return None
+        typical = state.model.noise.typical(state.posterior.data).detach()
+        return float(typical) * float(state.standardization.values.scale) ** 2
+
+    @property
+    def report_(self) -> Report:
+        """What was done, with the draws that have been solved for so far."""
+        state = self._fitted()
+        assert self._report is not None
+        self._report = self._report.with_draws(list(state.posterior.draw_store.kept.values()))
+        return self._report
+
+    # Keeping
+
+    def save(self, path: str | Path) -> None:
+        """Write the fitted model, data and solve included, to one file; no pickle is involved."""
+        self.to_contents().write(path)
+
+    @classmethod
+    def load(cls, path: str | Path) -> "LKGP":
+        """Read a model that `save` wrote. Its predictions are those of the model that was saved, bit for bit."""
+        return cls.from_contents(ModelContents.read(path))
+
+    def to_contents(self) -> ModelContents:
+        """What `save` writes; a wrapper of this class may add entries of its own before it writes them."""
+        header, tensors = describe_state(self._fitted())
+        settings, given = describe_settings_of(self)
+        return ModelContents({**header, **settings, "report": self.report_.to_dict()}, {**tensors, **given})
+
+    @classmethod
+    def from_contents(cls, contents: ModelContents) -> "LKGP":
+        """The fitted model in the contents of a file."""
+        try:
+            gp = cls(**build_settings_of(contents.header, contents.tensors))
+            gp._state = rebuild_state(
+                contents.header, contents.tensors, dtype=gp.dtype, seed=gp.seed, max_memory=gp.max_memory
+            )
+            gp._report = Report.from_dict(contents.header["report"])
+            return gp
+        except (KeyError, TypeError, AttributeError, IndexError, RuntimeError) as error:
+            raise FileError(
+                f"{contents.source} is incomplete or damaged ({type(error).__name__}: {error}); save the model again."
+            ) from None
+
+    # Inside
+
+    def _fitted(self) -> FittedState:
+        if self._state is None:
+            raise NotFittedError("this model has not been fitted yet; call fit first.")
+        return self._state
+
+    def _engine(self) -> Engine:
+        progress = self.progress if callable(self.progress) else (print_progress if self.progress else None)
+        return Engine(self.solver, self.optimizer, self.dtype, self.device, self.seed, progress, self.max_memory)
+
+    def _new_model(self, observations: Observations) -> tuple[LatentKroneckerGP, Standardization]:
+        """A model with the hyperparameters as given, and the scaling of the data that it sees."""
+        coords = [x.double() for x in observations.grid.coords]
+        given = self.kernels if self.kernels is not None else default_kernels([x.shape[1] for x in coords])
+        if isinstance(given, Kernel) or len(given) != len(coords):
+            count = 1 if isinstance(given, Kernel) else len(given)
+            raise InputError(
+                f"there are {count} kernels but {len(coords)} factors; give a list with one kernel per factor."
+            )
+        for k, (kernel, x) in enumerate(zip(given, coords, strict=True)):
+            check_kernel(kernel, x, k)
+        standardization = Standardization.of(
+            observations,
+            values=self.standardize in (True, "values"),
+            coords=self.standardize in (True, "coordinates"),
+            unscaled=[discrete_columns(kernel, x) for kernel, x in zip(given, coords, strict=True)],
+        )
+        mean = None
+        if self.mean is not None:
+            mean = float(standardization.values.apply(torch.tensor(float(self.mean)).to(coords[0])))
+        kernels = [copy.deepcopy(kernel) for kernel in given]
+        return LatentKroneckerGP(kernels, mean=mean, noise=copy.deepcopy(self.noise)), standardization
+
+    def _learn(
+        self,
+        model: LatentKroneckerGP,
+        standardization: Standardization,
+        observations: Observations,
+        kind: ArrayKind,
+        everywhere: Tensor | None,
+        optimize: bool,
+        start: Tensor | None = None,
+    ) -> "LKGP":
+        """Fit and condition; nothing of an earlier fit is lost if that fails."""
+        self._state, self._report, failures = self._engine().run(
+            model, standardization, observations, kind, everywhere, optimize, start
+        )
+        self._reported: set[tuple[int, int]] = set()
+        for failure in failures:
+            complain(failure, self.strict)
+        return self
+
+    def _points(self, coords: Sequence[Array | None] | None) -> tuple[list[Tensor], bool]:
+        """Coordinates that were asked for, scaled, and whether they are the fitted grid."""
+        state = self._fitted()
+        own = state.posterior.data.grid.coords
+        if coords is None:
+            return list(own), True
+        check_factors(coords)
+        if len(coords) != len(own):
+            raise InputError(
+                f"there are {len(coords)} coordinates but {len(own)} factors; give one array per factor, or None for the "
+                "factor's own points."
+            )
+        points = []
+        for k, (x, fitted, scaling) in enumerate(zip(coords, own, state.standardization.coords, strict=True)):
+            if x is None:
+                points.append(fitted)
+                continue
+            place = f"the coordinates of factor {k}"
+            asked = as_factor_coords(as_real_tensor(x, place).double().to(scaling.shift.device), place)
+            if asked.shape[1] != fitted.shape[1]:
+                raise InputError(
+                    f"{place} have {asked.shape[1]} column(s), but {fitted.shape[1]} were fitted; they must agree."
+                )
+            check_kernel(state.model.kernels[k], asked, k)
+            points.append(scaling.apply(asked).to(fitted))
+        return points, all(x is None for x in coords)
+
+    def _noise_at(self, wanted: bool | Array, points: Sequence[Tensor], like: Tensor, on_grid: bool) -> Tensor:
+        """The noise variance to add, in the model's units, broadcast to `like` (n'_1, ..., n'_d)."""
+        if wanted is False:
+            return torch.zeros_like(like)
+        state = self._fitted()
+        if wanted is True and state.observations.noise_variance is None:
+            return state.model.noise.at(points).detach().to(like).expand(like.shape)
+        known = wanted
+        if wanted is True:
+            known = state.noise_everywhere
+            if not on_grid or known is None or not bool(torch.isfinite(known).all()):
+                raise InputError(
+                    "the noise was given for observed cells only; pass observation_noise as an array with the noise variance "
+                    "of every cell."
+                )
+        everywhere = torch.ones_like(like, dtype=torch.bool)
+        return state.standardization.variance(known_noise(known, like, everywhere))
+
+    def _given_back(self, mean: Tensor, variance: Tensor) -> tuple[Array, Array]:
+        """Mean and standard deviation in the caller's units."""
+        state = self._fitted()
+        scaling = state.standardization.values
+        return state.kind.make(scaling.undo(mean.double())), state.kind.make(variance.sqrt() * scaling.scale)
+
+    def _check_draws(self, posterior: Posterior, num: int, seed: int) -> None:
+        """Complain if the solve of draws failed: once, or each time where that is an error."""
+        draws: PosteriorDraws | None = posterior.draw_store.kept.get((num, seed))
+        if draws is None or draws.solution.converged:
+            return
+        if self.strict or (num, seed) not in self._reported:
+            self._reported.add((num, seed))
+            complain(f"the solve did not converge: {draws.solution}", self.strict)
+
+
+def noise_everywhere(noise_variance: Array | None, Y: Array) -> Tensor | None:
+    """The known noise variance of every cell, of the shape of Y, where it was given."""
+    if noise_variance is None:
+        return None
+    values = as_real_tensor(Y, "the array of values")
+    return known_noise(noise_variance, values, ~torch.isnan(values))
+
+
+def as_seed(seed: Any) -> int:
+    """Refuse what is not a whole number."""
+    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)):
+        raise InputError(f"seed must be a whole number, not {seed!r}.")
+    return int(seed)
