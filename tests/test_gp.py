@@ -90,7 +90,7 @@ def test_torch_in_torch_out(dtype):
 def dense_twin(gp, X, T, Y):
     """An oracle with the hyperparameters that were found, in the model's own units."""
     model = gp.model_
-    x_scale, t_scale, y_scale = *gp._coord_scalings, gp._value_scaling
+    x_scale, t_scale, y_scale = *gp._standardization.coords, gp._standardization.values
     scaled = [x_scale.apply(torch.as_tensor(X)).numpy(), t_scale.apply(torch.as_tensor(T)[:, None]).numpy()]
 
     def kernel(k):
@@ -300,11 +300,11 @@ def test_update_takes_in_more_cells(solver):
     gp.update(only_new)
     assert gp.grid_.num_observed == np.isfinite(more).sum()
     # the same model, hyperparameters and units, given everything at once
-    z = (more - float(gp._value_scaling.shift)) / float(gp._value_scaling.scale)
+    z = (more - float(gp._standardization.values.shift)) / float(gp._standardization.values.scale)
     coords = [c.numpy() for c in gp._posterior.data.grid.coords]
     whole = LKGP(list(gp.model_.kernels), mean=0.0, noise=0.01, standardize=False).fit(coords, z, optimize=False)
     np.testing.assert_allclose(
-        gp.predict()[0], gp._value_scaling.undo(torch.as_tensor(whole.predict()[0])).numpy(), atol=1e-5
+        gp.predict()[0], gp._standardization.values.undo(torch.as_tensor(whole.predict()[0])).numpy(), atol=1e-5
     )
     assert gp.log_marginal_likelihood() != before
     clash = more.copy()

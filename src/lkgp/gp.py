@@ -25,13 +25,14 @@ from lkgp.data.readers import (
     known_noise,
     same_measurements,
 )
-from lkgp.data.scaling import Scaling
+from lkgp.data.standardization import Standardization
 from lkgp.errors import FileError, InputError, NotFittedError, complain
 from lkgp.fitting.search import BFGS, LBFGS, Adam, FitResult, Optimizer, fit
-from lkgp.inference.methods import Direct, Iterative, Method, Spectral, plan
+from lkgp.inference.methods import Direct, Iterative, Method, Plan, Spectral, plan
 from lkgp.model.model import LatentKroneckerGP, check_kernel, default_kernels, discrete_columns
-from lkgp.persistence import model_file as files
+from lkgp.persistence import ModelContents
 from lkgp.persistence.fitted import describe, rebuild
+from lkgp.posterior.moments import row_moments
 from lkgp.posterior.posterior import Posterior, condition
 from lkgp.report import Report, make_report, print_progress
 from lkgp.solvers import Solution, Solver
@@ -143,9 +144,7 @@ class LKGP:
         old = self.observations_
         observations, everywhere = add_cells(old, Y, noise_variance, self._noise_everywhere)
         start = observations.grid.gather(old.grid.scatter(posterior.weights.to(old.values.device)))
-        return self._finish(
-            observations, self._kind, everywhere, refit, self.model_, self._value_scaling, self._coord_scalings, start
-        )
+        return self._finish(observations, self._kind, everywhere, refit, self.model_, self._standardization, start)
 
     def conditioned_on(
         self, Y: Array, coords: Sequence[Array] | None = None, *, noise_variance: Array | None = None
@@ -166,36 +165,54 @@ class LKGP:
         coords = list(self.observations_.grid.coords) if coords is None else coords
         self._points(coords)  # refuses those that do not fit the kernels
         observations = same_measurements(from_array(coords, Y, noise_variance), self.observations_)
-        everywhere, scalings = noise_everywhere(noise_variance, Y), (self._value_scaling, self._coord_scalings)
-        return copy.copy(self)._finish(observations, self._kind, everywhere, False, self.model_, *scalings)
+        everywhere = noise_everywhere(noise_variance, Y)
+        return copy.copy(self)._finish(observations, self._kind, everywhere, False, self.model_, self._standardization)
 
-    def _fit(self, observations: Observations, kind: ArrayKind, everywhere: Tensor | None, optimize: bool) -> "LKGP":
+    def plan(
+        self, coords: Sequence[Array], Y: Array, *, noise_variance: Array | None = None, fitting: bool = False
+    ) -> Plan:
+        """How inference would be done with the hyperparameters as given, and what that would cost; nothing is fitted.
+
+        coords, Y, noise_variance: as in `fit`
+        fitting: of one evaluation of the likelihood instead of the posterior
+        """
+        observations = from_array(coords, Y, noise_variance)
+        model, standardization = self._new_model(observations)
+        data = standardization.apply(observations, dtype=self.dtype, device=self._device(observations))
+        model = model.to(dtype=self.dtype, device=data.values.device)
+        return plan(model, data, self.solver, self.max_memory, fitting=fitting)
+
+    def _new_model(self, observations: Observations) -> tuple[LatentKroneckerGP, Standardization]:
+        """A model with the hyperparameters as given, and the scaling of the data that it sees."""
         coords = [x.double() for x in observations.grid.coords]
         given = self.kernels if self.kernels is not None else default_kernels([x.shape[1] for x in coords])
         if isinstance(given, Kernel) or len(given) != len(coords):
             count = 1 if isinstance(given, Kernel) else len(given)
             raise InputError(
-                f"there are {count} kernels but {len(coords)} factors; give a list with one kernel a factor."
+                f"there are {count} kernels but {len(coords)} factors; give a list with one kernel per factor."
             )
         for k, (kernel, x) in enumerate(zip(given, coords, strict=True)):
             check_kernel(kernel, x, k)
-        scale_values = self.standardize in (True, "values")
-        scale_coords = self.standardize in (True, "coordinates")
-        values = observations.values.double()
-        scaling = Scaling.standard(values) if scale_values else Scaling.identity(values)
-        coord_scalings = [
-            Scaling.standard(x).except_for(discrete_columns(kernel, x)) if scale_coords else Scaling.identity(x)
-            for kernel, x in zip(given, coords, strict=True)
-        ]
-        mean = (
-            None
-            if self.mean is None
-            else float(scaling.apply(torch.tensor(float(self.mean), dtype=torch.float64, device=values.device)))
+        standardization = Standardization.of(
+            observations,
+            values=self.standardize in (True, "values"),
+            coords=self.standardize in (True, "coordinates"),
+            unscaled=[discrete_columns(kernel, x) for kernel, x in zip(given, coords, strict=True)],
         )
-        model = LatentKroneckerGP(
-            [copy.deepcopy(kernel) for kernel in given], mean=mean, noise=copy.deepcopy(self.noise)
-        )
-        return self._finish(observations, kind, everywhere, optimize, model, scaling, coord_scalings)
+        mean = None
+        if self.mean is not None:
+            mean = float(
+                standardization.values.apply(torch.tensor(float(self.mean), dtype=torch.float64).to(coords[0]))
+            )
+        kernels = [copy.deepcopy(kernel) for kernel in given]
+        return LatentKroneckerGP(kernels, mean=mean, noise=copy.deepcopy(self.noise)), standardization
+
+    def _fit(self, observations: Observations, kind: ArrayKind, everywhere: Tensor | None, optimize: bool) -> "LKGP":
+        model, standardization = self._new_model(observations)
+        return self._finish(observations, kind, everywhere, optimize, model, standardization)
+
+    def _device(self, observations: Observations) -> torch.device:
+        return torch.device(self.device) if self.device is not None else observations.values.device
 
     def _finish(
         self,
@@ -204,12 +221,11 @@ class LKGP:
         everywhere: Tensor | None,
         optimize: bool,
         model: LatentKroneckerGP,
-        scaling: Scaling,
-        coord_scalings: list[Scaling],
+        standardization: Standardization,
         start: Tensor | None = None,
     ) -> "LKGP":
         """Seek hyperparameters if asked, condition, report; nothing of an earlier fit is lost if that fails."""
-        data = self._scaled(observations, scaling, coord_scalings)
+        data = standardization.apply(observations, dtype=self.dtype, device=self._device(observations))
         model = copy.deepcopy(model).to(dtype=self.dtype, device=data.values.device)
         notes = []
         result: FitResult | None = None
@@ -243,11 +259,16 @@ class LKGP:
         posterior = condition(model, data, chosen, seed=self.seed, max_memory=self.max_memory, x0=x0)
         seconds = time.perf_counter() - began
         report = make_report(
-            posterior, result, float(scaling.scale), observations.noise_variance is not None, seconds, notes
+            posterior,
+            result,
+            float(standardization.values.scale),
+            observations.noise_variance is not None,
+            seconds,
+            notes,
         )
         self.model_, self._posterior, self._kind, self.report_ = model, posterior, kind, report
         self.observations_, self._noise_everywhere = observations, everywhere
-        self._value_scaling, self._coord_scalings = scaling, coord_scalings
+        self._standardization = standardization
         self._reported_draws: set[tuple[int, int]] = set()
         if result is not None and not result.converged:
             complain(f"the search for hyperparameters did not converge: {result.reason}", self.strict)
@@ -275,21 +296,46 @@ class LKGP:
         mean, variance = posterior.mean(points), posterior.variance(points)
         self._check_draws(posterior, posterior.behind_variance)
         variance = variance.double() + self._noise_at(observation_noise, variance.double(), on_grid)
-        std = variance.sqrt() * self._value_scaling.scale
-        return self._kind.make(self._value_scaling.undo(mean.double())), self._kind.make(std)
+        std = variance.sqrt() * self._standardization.values.scale
+        return self._kind.make(self._standardization.values.undo(mean.double())), self._kind.make(std)
 
-    def covariance(self, coords: Sequence[Array | None] | None = None) -> Array:
-        """The joint posterior covariance of f at the cells of the product of `coords`, (N', N'), the last factor running fastest.
+    def predict_rows(self, columns: Sequence[Array], *, observation_noise: bool = False) -> tuple[Array, Array]:
+        """Mean and standard deviation at single cells instead of a whole grid, each (m,): exact, one solve per cell.
 
-        It is exact, and takes a solve for every cell: for few cells, or for models with few observations.
-
-        coords: as in `predict`
+        columns: one array (m, d_k) or (m,) per factor; row i of each of them says where cell i lies
+        observation_noise: whether to add the learned noise to the standard deviation
         """
         posterior = self._fitted()
-        points, _ = self._points(coords)
-        return self._kind.make(
-            posterior.covariance(points, strict=self.strict).double() * self._value_scaling.scale.square()
-        )
+        points, _ = self._points(columns)
+        mean, variance = row_moments(posterior, points)
+        variance = variance.double() + self._noise_at(observation_noise, variance.double(), False)
+        scaling = self._standardization.values
+        return self._kind.make(scaling.undo(mean.double())), self._kind.make(variance.sqrt() * scaling.scale)
+
+    def covariance(
+        self, coords: Sequence[Array | None] | None = None, *, observation_noise: bool | Array = False
+    ) -> Array:
+        """The joint posterior covariance at the cells of the product of `coords`, (N', N'), the last factor fastest.
+
+        It is exact and takes one solve per cell: for few cells, or for models with few observations.
+
+        coords, observation_noise: as in `predict`
+        """
+        posterior = self._fitted()
+        points, on_grid = self._points(coords)
+        found = posterior.covariance(points, strict=self.strict).double()
+        shape = [len(x) for x in points]
+        noise = self._noise_at(observation_noise, found.diagonal().reshape(shape), on_grid)
+        found.diagonal().add_(noise.flatten())
+        return self._kind.make(found * self._standardization.values.scale.square())
+
+    @property
+    def noise_variance_(self) -> float | None:
+        """The learned noise variance in squared units of the data; None where the noise was given."""
+        self._fitted()
+        if self.observations_.noise_variance is not None:
+            return None
+        return float(self.model_.noise_variance().detach()) * float(self._standardization.values.scale) ** 2
 
     def sample(
         self,
@@ -323,7 +369,7 @@ class LKGP:
                 values.shape, generator=generator, dtype=values.dtype, device=values.device
             )
         # in place: the draws are the largest array of all
-        return self._kind.make(values.mul_(self._value_scaling.scale).add_(self._value_scaling.shift))
+        return self._kind.make(values.mul_(self._standardization.values.scale).add_(self._standardization.values.shift))
 
     def log_marginal_likelihood(self) -> float:
         """log p(Y) in the units of Y: exact where inference is direct, else a stochastic estimate (the report says which)."""
@@ -331,28 +377,35 @@ class LKGP:
         method = posterior.plan.method
         probes, steps = (1, 1) if isinstance(method, Direct) else (method.num_probes, method.lanczos_steps)
         # A density in other units: p(y) = p(z) / scale for each value.
-        jacobian = posterior.data.num_measured * float(self._value_scaling.scale.log())
+        jacobian = posterior.data.num_measured * float(self._standardization.values.scale.log())
         return posterior.log_likelihood(probes, steps)[0] - jacobian
 
     # Keeping
 
     def save(self, path: str | Path) -> None:
         """Write the fitted model, data and solve included, to one file; no pickle is involved."""
-        posterior = self._fitted()
-        header, tensors = describe(self, posterior)
-        files.write(path, header, tensors)
+        self.to_contents().write(path)
 
     @classmethod
     def load(cls, path: str | Path) -> "LKGP":
         """Read a model that `save` wrote. Its predictions are those of the model that was saved, bit for bit."""
-        header, tensors = files.read(path)
+        return cls.from_contents(ModelContents.read(path))
+
+    def to_contents(self) -> ModelContents:
+        """What `save` writes; a wrapper of this class may add entries of its own before it writes them."""
+        header, tensors = describe(self, self._fitted())
+        return ModelContents(header, tensors)
+
+    @classmethod
+    def from_contents(cls, contents: ModelContents) -> "LKGP":
+        """The fitted model in the contents of a file."""
         try:
-            gp: LKGP = rebuild(cls, header, tensors)
-            gp.report_ = Report.from_dict(header["report"])
+            gp: LKGP = rebuild(cls, contents.header, contents.tensors)
+            gp.report_ = Report.from_dict(contents.header["report"])
             return gp
         except (KeyError, TypeError, AttributeError, IndexError, RuntimeError) as error:
             raise FileError(
-                f"{path} is incomplete or damaged ({type(error).__name__}: {error}); save the model again."
+                f"{contents.source} is incomplete or damaged ({type(error).__name__}: {error}); save the model again."
             ) from None
 
     # Inside
@@ -369,25 +422,6 @@ class LKGP:
             return None
         return print_progress
 
-    def _scaled(self, observations: Observations, scaling: Scaling, coord_scalings: list[Scaling]) -> Observations:
-        """The observations as the model sees them."""
-        device = torch.device(self.device) if self.device is not None else observations.values.device
-
-        def to(tensor: Tensor) -> Tensor:
-            return tensor.to(dtype=self.dtype, device=device)
-
-        grid = observations.grid
-        coords = tuple(to(own.apply(x.double())) for own, x in zip(coord_scalings, grid.coords, strict=True))
-        scale, squares = scaling.scale, (observations.noise_variance, observations.scatter)
-        noise, scatter = (None if square is None else to(square.double() / scale / scale) for square in squares)
-        return Observations(
-            PartialGrid(coords, grid.observed.to(device)),
-            to(scaling.apply(observations.values.double())),
-            to(observations.counts),
-            noise,
-            scatter,
-        )
-
     def _points(self, coords: Sequence[Array | None] | None) -> tuple[list[Tensor], bool]:
         """Coordinates that were asked for, scaled, and whether they are the fitted grid."""
         own = self._fitted().data.grid.coords
@@ -399,7 +433,7 @@ class LKGP:
                 f"there are {len(coords)} coordinates but {len(own)} factors; give one a factor, None for its own points."
             )
         points = []
-        for k, (x, fitted, scaling) in enumerate(zip(coords, own, self._coord_scalings, strict=True)):
+        for k, (x, fitted, scaling) in enumerate(zip(coords, own, self._standardization.coords, strict=True)):
             if x is None:
                 points.append(fitted)
                 continue
@@ -427,11 +461,7 @@ class LKGP:
                     "the noise was given for observed cells only; pass observation_noise as an array with the noise variance of every cell."
                 )
         everywhere = torch.ones_like(like, dtype=torch.bool)
-        return (
-            known_noise(known, like, everywhere)
-            / self._value_scaling.scale.to(like)
-            / self._value_scaling.scale.to(like)
-        )
+        return self._standardization.variance(known_noise(known, like, everywhere))
 
     def _check_solve(self, solution: Solution) -> None:
         if not solution.converged:

@@ -91,7 +91,10 @@ class LKGPRegressor(RegressorMixin, BaseEstimator):
         factors = self._factors(X)
         if return_cov:
             covariance = self.model_.covariance(factors)
-            noise = float(self.model_.model_.noise_variance().detach()) * float(self.model_._value_scaling.scale) ** 2
+            noise = (
+                float(self.model_.model_.noise_variance().detach())
+                * float(self.model_._standardization.values.scale) ** 2
+            )
             covariance = covariance + observation_noise * noise * np.eye(len(covariance))
             units = np.tile(self._unit, len(covariance) // len(self._unit))
             return self.predict(X), covariance * np.outer(units, units)
@@ -254,7 +257,7 @@ class LKGPTableRegressor(RegressorMixin, BaseEstimator):
         if observation_noise:
             variance = variance + float(self.model_.model_.noise_variance().detach())
         scaling, names = (
-            self.model_._value_scaling,
+            self.model_._standardization.values,
             second.astype(int) if self.categories_ is not None else np.zeros(len(mean), dtype=int),
         )
         mean, std = (float(scaling.shift) + float(scaling.scale) * mean), float(scaling.scale) * np.sqrt(variance)

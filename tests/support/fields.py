@@ -45,7 +45,7 @@ def oracle_of(model, places, days, values):
     fitted = model.gp.model_
     space, time = fitted.kernels
     unit = [ruler.scale[0] for ruler in model.layout.rulers]
-    shift, scale = float(model.gp._value_scaling.shift), float(model.gp._value_scaling.scale)
+    shift, scale = float(model.gp._standardization.values.shift), float(model.gp._standardization.values.scale)
     weather, cycle = time.kernels
     repeats, changes = cycle.base_kernel.kernels
 

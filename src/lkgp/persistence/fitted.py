@@ -10,6 +10,7 @@ from torch import Tensor
 from lkgp.data.grid import PartialGrid
 from lkgp.data.readers import ArrayKind, Observations
 from lkgp.data.scaling import Scaling
+from lkgp.data.standardization import Standardization
 from lkgp.errors import FileError, InputError
 from lkgp.inference.methods import Plan
 from lkgp.model.model import LatentKroneckerGP
@@ -78,7 +79,7 @@ def describe(gp: Any, posterior: Posterior) -> tuple[dict[str, Any], dict[str, T
         tensors["scatter"] = data.scatter
     if gp._noise_everywhere is not None:
         tensors["noise_everywhere"] = gp._noise_everywhere
-    for k, scaling in enumerate([*gp._coord_scalings, gp._value_scaling]):
+    for k, scaling in enumerate([*gp._standardization.coords, gp._standardization.values]):
         tensors |= {f"scaling.{k}.shift": scaling.shift, f"scaling.{k}.scale": scaling.scale}
     draws = []
     for i, ((num, seed), kept) in enumerate(posterior.kept_draws.items()):
@@ -148,12 +149,12 @@ def rebuild(cls: type, header: dict[str, Any], tensors: dict[str, Tensor]) -> An
     gp._noise_everywhere = tensors.get("noise_everywhere")
     gp._kind = ArrayKind(header["array"]["library"], DTYPES[header["array"]["dtype"]], torch.device("cpu"))
     scalings = [Scaling(tensors[f"scaling.{k}.shift"], tensors[f"scaling.{k}.scale"]) for k in range(num_factors + 1)]
-    gp._coord_scalings, gp._value_scaling = scalings[:-1], scalings[-1]
+    gp._standardization = Standardization(scalings[-1], tuple(scalings[:-1]))
     gp.model_ = build_model(header["model"], "model", tensors)
     plan = files.build_settings(header["plan"])
     if not isinstance(plan, Plan):
         raise FileError("the file does not say how its model was solved; it is damaged, save the model again.")
-    data = gp._scaled(gp.observations_, gp._value_scaling, gp._coord_scalings)
+    data = gp._standardization.apply(gp.observations_, dtype=gp.dtype)
     posterior = Posterior(gp.model_, data, plan, gp.seed, gp.max_memory)
     posterior.weights = tensors["weights"]
     posterior.solution = _build_solution(header["solution"], posterior.weights[:, None])

@@ -6,7 +6,7 @@ not in the tables is refused.
 
 import hashlib
 import json
-from dataclasses import fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -246,6 +246,28 @@ def restore_parameters(module: torch.nn.Module, prefix: str, tensors: dict[str, 
             raise FileError(f"the file has no fitting value for {prefix}.{name}; it is damaged.")
         parameter.data = value.clone()
         parameter.requires_grad_(name not in frozen)
+
+
+@dataclass(frozen=True, eq=False)
+class ModelContents:
+    """What a model file holds.
+
+    header: plain data, as JSON has it; tensors: by name; source: where it was read from, for messages
+    """
+
+    header: dict[str, Any]
+    tensors: dict[str, Tensor]
+    source: str = "the model"
+
+    def write(self, path: str | Path) -> None:
+        """Write a model file; an existing one is replaced only once the new one is complete."""
+        write(path, self.header, self.tensors)
+
+    @classmethod
+    def read(cls, path: str | Path) -> "ModelContents":
+        """Read and check a model file."""
+        header, tensors = read(path)
+        return cls(header, tensors, str(path))
 
 
 def checksum(model: str, tensors: dict[str, Tensor]) -> str:
