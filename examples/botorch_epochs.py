@@ -1,9 +1,10 @@
-"""Choose the next configuration, and how long to train it, with BoTorch's acquisition functions on curves that end early.
+"""Choose the next configuration and how long to train it, with BoTorch's acquisition functions on partial curves.
 
     pip install 'lkgp[botorch]'
     python examples/botorch_epochs.py
 
-The "training" is a formula, so that this takes seconds: accuracy rises towards a level that depends on two settings, best at (0.7, 0.3).
+The "training" is a formula, so that this takes only a few seconds: the accuracy rises towards a level that depends on
+two settings and is best at (0.7, 0.3).
 """
 
 import argparse
@@ -20,7 +21,7 @@ BOUNDS = torch.tensor([[0.0, 0.0], [1.0, 1.0]], dtype=torch.float64)
 
 
 def train(x: torch.Tensor, epochs: int, seed: int) -> torch.Tensor:
-    """Accuracies (20,) of the first epochs, NaN afterwards."""
+    """Accuracies (20,) of the first epochs; NaN after them."""
     level = 0.9 - (x - torch.tensor([0.7, 0.3])).square().sum()
     noise = 0.005 * torch.randn(20, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     curve = level * (1 - torch.exp(-0.3 * EPOCHS)) + noise
@@ -30,7 +31,7 @@ def train(x: torch.Tensor, epochs: int, seed: int) -> torch.Tensor:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--rounds", type=int, default=10, help="number of configurations to try")
     rounds = parser.parse_args().rounds
     X = torch.rand(5, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     Y = torch.stack([train(x, 20, seed) for seed, x in enumerate(X)])
@@ -41,25 +42,27 @@ def main() -> None:
         sampler = SobolQMCNormalSampler(torch.Size([64]), seed=number)
         acquisition = qLogNoisyExpectedImprovement(last, X, sampler=sampler, prune_baseline=True)
         candidate, _ = optimize_acqf(acquisition, BOUNDS, q=1, num_restarts=4, raw_samples=64, options={"seed": number})
-        # A first look of five epochs; the rest only if the last one is not clearly worse than the best by then.
+        # Train for five epochs first, and for the rest only if the final accuracy may still be better than the best.
         best = last.posterior(X).mean.max()
         curve = train(candidate[0], 5, len(X))
-        looked = LatentKroneckerGP(torch.cat([X, candidate]), EPOCHS.log()[:, None], torch.cat([Y, curve[None]]))
-        looked.models[0].load_state_dict(model.models[0].state_dict())
-        found = LastStep(looked).posterior(candidate)
-        hope = found.mean + 2 * found.variance.sqrt()
-        epochs = 20 if hope.item() > best.item() else 5
+        partial = LatentKroneckerGP(torch.cat([X, candidate]), EPOCHS.log()[:, None], torch.cat([Y, curve[None]]))
+        partial.models[0].load_state_dict(model.models[0].state_dict())
+        forecast = LastStep(partial).posterior(candidate)
+        optimistic = forecast.mean + 2 * forecast.variance.sqrt()
+        epochs = 20 if optimistic.item() > best.item() else 5
         X, Y = torch.cat([X, candidate]), torch.cat([Y, train(candidate[0], epochs, len(X))[None]])
         place = ", ".join(f"{value:.2f}" for value in candidate[0].tolist())
         print(
-            f"round {number}: ({place}) for {epochs} epochs; expected in the end {found.mean.item():.3f}, best so far {best.item():.3f}"
+            f"round {number}: ({place}) for {epochs} epochs; expected final accuracy {forecast.mean.item():.3f}, "
+            f"best so far {best.item():.3f}"
         )
     model = LatentKroneckerGP(X, EPOCHS.log()[:, None], Y)
     model.fit()
     winner = int(LastStep(model).posterior(X).mean[:, 0].argmax())
     place = ", ".join(f"{value:.2f}" for value in X[winner].tolist())
     print(
-        f"best: ({place}) after {int(torch.isfinite(Y).sum())} epochs in all; complete training of all {len(X)} takes {20 * len(X)}"
+        f"best: ({place}) after {int(torch.isfinite(Y).sum())} epochs in total; "
+        f"training all {len(X)} configurations completely takes {20 * len(X)}"
     )
 
 

@@ -1,9 +1,10 @@
-"""Regression of several related targets, half of them missing, in a scikit-learn pipeline.
+"""Predict several related targets, half of which are missing, in a scikit-learn pipeline.
 
     pip install 'lkgp[sklearn]'
     python examples/multitask_pipeline.py
 
-Sums of a few smooth features of scikit-learn's diabetes data stand for six laboratories that each measured half of the patients.
+Combinations of a few smooth functions of scikit-learn's diabetes data stand for the results of six laboratories, each
+of which measured half of the patients.
 """
 
 import numpy as np
@@ -30,19 +31,20 @@ def main() -> None:
     inside = np.mean(np.abs(mean - Y_test) < 1.96 * std)
     print(f"{np.isnan(Y_seen).mean():.0%} of {Y_seen.size} training targets are missing")
     print(
-        f"all targets together: R^2 {r2_score(Y_test, mean):.3f} on new patients, {inside:.1%} inside the 95 % intervals"
+        f"all targets together: R^2 {r2_score(Y_test, mean):.3f} on new patients, "
+        f"{inside:.1%} of the values inside the 95 % intervals"
     )
 
     alone = []
     for task in range(Y_seen.shape[1]):
-        there = np.isfinite(Y_seen[:, task])
-        one = make_pipeline(StandardScaler(), LKGPRegressor()).fit(X_train[there], Y_seen[there, task])
+        observed = np.isfinite(Y_seen[:, task])
+        one = make_pipeline(StandardScaler(), LKGPRegressor()).fit(X_train[observed], Y_seen[observed, task])
         alone.append(one.predict(X_test))
     print(f"each target alone: R^2 {r2_score(Y_test, np.column_stack(alone)):.3f}")
 
     gaps = np.isnan(Y_seen)
     filled = together.predict(X_train)
-    print(f"gaps of the training targets filled with R^2 {r2_score(Y_train[gaps], filled[gaps]):.3f}")
+    print(f"missing training targets filled in: R^2 {r2_score(Y_train[gaps], filled[gaps]):.3f}")
 
 
 if __name__ == "__main__":

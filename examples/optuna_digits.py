@@ -1,7 +1,7 @@
-"""Tune a network on scikit-learn's digits, with real training, and stop the runs that will not end best.
+"""Tune a network on scikit-learn's digits, with real training, and stop the runs that are unlikely to end best.
 
 pip install 'lkgp[optuna,sklearn]'
-python examples/optuna_digits.py            # without pruning, and with it; takes some minutes
+python examples/optuna_digits.py                            # without and with pruning; takes a few minutes
 python examples/optuna_digits.py --trials 20 --epochs 15
 """
 
@@ -45,11 +45,11 @@ def train(trial: optuna.Trial, epochs: int) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--trials", type=int, default=60)
-    parser.add_argument("--epochs", type=int, default=40)
+    parser.add_argument("--trials", type=int, default=60, help="number of networks")
+    parser.add_argument("--epochs", type=int, default=40, help="epochs of each network")
     chosen = parser.parse_args()
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    warnings.simplefilter("ignore", ConvergenceWarning)  # one epoch at a time never converges
+    warnings.simplefilter("ignore", ConvergenceWarning)  # a single epoch never converges
     for name, pruner in (("no pruning", optuna.pruners.NopPruner()), ("LKGPPruner", LKGPPruner())):
         study = optuna.create_study(pruner=pruner, sampler=optuna.samplers.RandomSampler(seed=0))
         began = time.perf_counter()
@@ -57,11 +57,12 @@ def main() -> None:
         seconds = time.perf_counter() - began
         epochs = sum(len(trial.intermediate_values) for trial in study.trials)
         print(
-            f"{name}: best validation loss {study.best_value:.4f} (trial {study.best_trial.number}), {epochs} epochs, {seconds:.0f} s"
+            f"{name}: best validation loss {study.best_value:.4f} (trial {study.best_trial.number}), "
+            f"{epochs} epochs, {seconds:.0f} s"
         )
     stopped = next((t for t in reversed(study.trials) if t.state == optuna.trial.TrialState.PRUNED), None)
     if stopped is not None:
-        print(f"trial {stopped.number} was stopped: {stopped.system_attrs['lkgp:reason']}")
+        print(f"trial {stopped.number} was pruned: {stopped.system_attrs['lkgp:reason']}")
 
 
 if __name__ == "__main__":

@@ -12,19 +12,19 @@ ROOT = Path(__file__).parents[1]
 
 
 @pytest.mark.parametrize(
-    ("script", "words", "said"),
+    ("script", "arguments", "expected"),
     [
         ("optuna_digits.py", ["--trials", "14", "--epochs", "4"], "LKGPPruner: best validation loss"),
         ("botorch_epochs.py", ["--rounds", "1"], "best: ("),
         ("multitask_pipeline.py", [], "all targets together"),
     ],
 )
-def test_examples_run(script, words, said):
+def test_examples_run(script, arguments, expected):
     done = subprocess.run(
-        [sys.executable, str(ROOT / "examples" / script), *words], capture_output=True, text=True, check=False
+        [sys.executable, str(ROOT / "examples" / script), *arguments], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    assert said in done.stdout
+    assert expected in done.stdout
 
 
 def test_the_page_about_learning_curves():

@@ -6,39 +6,24 @@ import sys
 import textwrap
 import warnings
 from dataclasses import replace
+from pathlib import Path
 
-import numpy as np
 import optuna
 import pytest
+from optuna_training import STEPS, train
 
-from lkgp import BFGS, InputError
-from lkgp.curves.stopping import scheduled
-from lkgp.fitting.search import INTERRUPTED, fit
+from lkgp import BFGS, InputError, fit
+from lkgp.curves.comparison import learning_size
+from lkgp.fitting.search import INTERRUPTED
 from lkgp.optuna import REASON, LKGPPruner
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
-STEPS = 15
 
 
-def train(trial, sign=1.0):
-    """A training that ends well for rates near 10^-2.5, and reports its loss."""
-    rate = trial.suggest_float("rate", 1e-4, 1e-1, log=True)
-    layers = trial.suggest_int("layers", 1, 3)
-    kind = trial.suggest_categorical("kind", ["adam", "sgd"])
-    momentum = trial.suggest_float("momentum", 0.0, 1.0) if kind == "sgd" else 0.5
-    level = 0.2 + 0.2 * (np.log10(rate) + 2.5) ** 2 + 0.05 * layers + 0.1 * abs(momentum - 0.5)
-    rng = np.random.default_rng(trial.number)
-    for step in range(STEPS):
-        value = sign * (level + np.exp(-0.4 * (step + 1)) + 0.005 * rng.normal())
-        trial.report(value, step)
-        if trial.should_prune():
-            raise optuna.TrialPruned
-    return value
-
-
-def new_study(pruner, direction="minimize", **words):
+def new_study(pruner, direction="minimize", storage=None, study_name=None):
+    sampler = optuna.samplers.RandomSampler(seed=0)
     return optuna.create_study(
-        direction=direction, pruner=pruner, sampler=optuna.samplers.RandomSampler(seed=0), **words
+        direction=direction, pruner=pruner, sampler=sampler, storage=storage, study_name=study_name
     )
 
 
@@ -99,7 +84,7 @@ def test_a_value_that_is_not_a_number_is_pruned_and_a_failure_is_a_warning(monke
     assert not other.should_prune()
     other.report(1.0, 0)
     monkeypatch.setattr(LKGPPruner, "judge", lambda *_: 1 / 0)
-    with pytest.warns(UserWarning, match="not pruned, because that failed: ZeroDivisionError"):
+    with pytest.warns(UserWarning, match="continues because judging it failed: ZeroDivisionError"):
         assert not other.should_prune()
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # which must not reach the training
@@ -132,23 +117,26 @@ def test_odd_trials_do_no_harm():
             trial.report(1.0 / (step + 1) + 0.1 * number, step)
             verdict = study.pruner.judge(study, study.trials[number])  # which raises what `prune` would hide
         study.tell(trial, 0.1 * number)
-    assert verdict.forecast is not None or verdict.why == "it is complete."
+    assert verdict.forecast is not None or verdict.why == "the run is complete."
 
 
 def test_ctrl_c_ends_the_study_and_nothing_half_learned_is_kept(monkeypatch):
-    def interrupted(model, data, **words):
+    def interrupted(model, data, *, optimizer):
         return replace(fit(model, data, optimizer=BFGS(max_steps=1)), reason=INTERRUPTED)
 
     study = new_study(LKGPPruner(n_startup_trials=3))
-    monkeypatch.setattr("lkgp.curves.stopping.fit", interrupted)
+    monkeypatch.setattr("lkgp.curves.comparison.fit", interrupted)
     with pytest.raises(KeyboardInterrupt):
         study.optimize(train, n_trials=8)
-    assert not any(stopping._learned for stopping in study.pruner._stopping.values())
+    assert not any(rule._model._learned for rule in study.pruner._rules.values())
 
 
 def test_trials_that_end_out_of_order_cause_no_more_refits(monkeypatch):
     fits = []
-    monkeypatch.setattr("lkgp.curves.stopping.fit", lambda *args, **words: fits.append(1) or fit(*args, **words))
+    monkeypatch.setattr(
+        "lkgp.curves.comparison.fit",
+        lambda model, data, *, optimizer: fits.append(1) or fit(model, data, optimizer=optimizer),
+    )
     study = new_study(LKGPPruner(n_startup_trials=4))
     trials = [study.ask() for _ in range(16)]
     for trial in reversed(trials):
@@ -157,7 +145,7 @@ def test_trials_that_end_out_of_order_cause_no_more_refits(monkeypatch):
             trial.report(x + 1 / (step + 1), step)
             study.pruner.judge(study, study.trials[trial.number])
         study.tell(trial, x)
-    assert len(fits) <= len({scheduled(n, 4) for n in range(4, 16)})
+    assert len(fits) <= len({learning_size(n, 4) for n in range(4, 16)})
 
 
 def test_choices_that_are_lists(recwarn):
@@ -169,11 +157,11 @@ def test_choices_that_are_lists(recwarn):
             trial.report(len(width) + 0.1 * number + 1 / (step + 1), step)
             verdict = study.pruner.judge(study, study.trials[number])
         study.tell(trial, len(width) + 0.1 * number)
-    assert verdict.forecast is not None or verdict.why == "it is complete."
+    assert verdict.forecast is not None or verdict.why == "the run is complete."
 
 
 def test_bad_settings_are_refused():
-    for words in (
+    for settings in (
         {"max_resource": 0},
         {"threshold": 1.5},
         {"n_startup_trials": 0},
@@ -182,7 +170,7 @@ def test_bad_settings_are_refused():
         {"transform": "cube"},
     ):
         with pytest.raises(InputError):
-            LKGPPruner(**words)
+            LKGPPruner(**settings)
 
 
 def test_four_threads():
@@ -196,17 +184,17 @@ def test_two_processes_share_a_database(tmp_path):
     storage = f"sqlite:///{tmp_path}/study.db"
     new_study(LKGPPruner(), storage=storage, study_name="shared")
     program = textwrap.dedent(f"""
-        import sys; sys.path.insert(0, {str(__import__("pathlib").Path(__file__).parent)!r})
+        import sys; sys.path.insert(0, {str(Path(__file__).parent / "support")!r})
         import optuna
-        from test_optuna import train
+        from optuna_training import train
         from lkgp.optuna import LKGPPruner
         study = optuna.load_study(study_name="shared", storage={storage!r}, pruner=LKGPPruner())
         study.optimize(train, n_trials=15, n_jobs=2)
     """)
     workers = [subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True) for _ in range(2)]
     for worker in workers:
-        _, said = worker.communicate(timeout=300)
-        assert worker.returncode == 0, said
+        _, errors = worker.communicate()
+        assert worker.returncode == 0, errors
     study = optuna.load_study(study_name="shared", storage=storage)
     assert len(study.trials) == 30
     assert set(states(study)) == {"COMPLETE", "PRUNED"}

@@ -5,6 +5,7 @@ import pickle
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
 from oracle import Oracle, matern52
 from sklearn.base import clone
@@ -14,6 +15,12 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from lkgp.sklearn import LKGPRegressor, LKGPTableRegressor
+
+
+@pytest.fixture(autouse=True)
+def seeded():
+    """GPyTorch's IndexKernel draws its first variances from torch's global generator."""
+    torch.manual_seed(0)
 
 
 @parametrize_with_checks([LKGPRegressor(), LKGPTableRegressor()])
@@ -130,13 +137,13 @@ def test_bad_targets_are_refused(tasks):
     X, Y, _ = tasks
     with pytest.raises(ValueError, match="same coordinates"):
         LKGPRegressor(tasks=[1, 1, 2, 3]).fit(X, Y)
-    with pytest.raises(ValueError, match="NaN only"):
+    with pytest.raises(ValueError, match="only NaN"):
         LKGPRegressor().fit(X, np.full_like(Y, np.nan))
     with pytest.raises(ValueError, match="infinity"):
         LKGPRegressor().fit(X, np.where(np.isnan(Y), np.inf, Y))
-    with pytest.raises(ValueError, match="inconsistent numbers"):
+    with pytest.raises(ValueError, match="2 tasks but 4 columns"):
         LKGPRegressor(tasks=[1, 2]).fit(X, Y)
-    with pytest.raises(ValueError, match="nothing to score"):
+    with pytest.raises(ValueError, match="at least two values of one target"):
         LKGPRegressor().fit(X, Y).score(X[:1], Y[:1])
 
 
@@ -153,7 +160,7 @@ def test_a_table_with_a_column_for_the_second_factor(tasks):
     assert model.score(table, y) > 0.95
     shuffled = np.random.default_rng(0).permutation(len(y))
     assert np.allclose(model.predict(table.iloc[shuffled]), mean[shuffled], atol=1e-8)
-    with pytest.raises(ValueError, match="'five', which was not there"):
+    with pytest.raises(ValueError, match="'five', which was not in the training data"):
         model.predict(table.assign(joint="five"))
     with pytest.raises(ValueError, match="no column 'elbow'"):
         LKGPTableRegressor("elbow").fit(table, y)
@@ -162,7 +169,7 @@ def test_a_table_with_a_column_for_the_second_factor(tasks):
     assert again.model_.observations_.counts.max() == 2
     with pytest.raises(ValueError, match="give a DataFrame that has it"):
         LKGPTableRegressor("joint").fit(numbers, y)
-    with pytest.raises(ValueError, match="fitted by its names"):
+    with pytest.raises(ValueError, match="fitted to a DataFrame with names"):
         model.predict(numbers)
 
 

@@ -72,3 +72,7 @@ class Standardization:
         """A variance in the units of the model, from one in the units of the data."""
         scale = self.values.scale.to(variance)
         return variance / scale / scale
+
+    def undo_variance(self, variance: Tensor) -> Tensor:
+        """Variances or covariances in squared units of the data, from those in the units of the model."""
+        return variance * self.values.scale.to(variance) ** 2

@@ -9,10 +9,12 @@ from matplotlib.axes import Axes
 from lkgp.demo.curves import LEVELS, Forecast
 
 INK, PAST, FAN, NAIVE = "#22303c", "#22303c", "#2a7f9e", "#c0562f"
+# Half-widths of the central 95, 80 and 50 % intervals of a normal distribution, in standard deviations, and opacities.
+BANDS = ((1.96, 0.16), (1.2816, 0.2), (0.6745, 0.28))
 
 
 def draw(forecast: Forecast, path: str | Path) -> None:
-    """Eight curves with their forecasts, predicted against true final values, and calibration."""
+    """Draw eight curves with their forecasts, predicted against true final values, and the calibration."""
     plt.rcParams.update({"font.size": 9, "axes.edgecolor": "#9aa5ad", "text.color": INK, "axes.labelcolor": INK})
     figure = plt.figure(figsize=(13, 7.2), layout="constrained")
     grid = figure.add_gridspec(2, 6)
@@ -27,9 +29,10 @@ def draw(forecast: Forecast, path: str | Path) -> None:
         )
     finals(figure.add_subplot(grid[0, 4:]), forecast)
     calibration(figure.add_subplot(grid[1, 4:]), forecast)
-    cuts = int(np.isnan(forecast.seen).any(axis=1).sum())
+    stopped = int(np.isnan(forecast.seen).any(axis=1).sum())
     figure.suptitle(
-        f"Where will these training runs end?  {len(forecast.seen)} networks on digits, {cuts} of them stopped early and continued by lkgp",
+        f"How will these training runs end?  {len(forecast.seen)} networks on digits, "
+        f"{stopped} of them stopped early and forecast by lkgp",
         fontsize=13,
         fontweight="bold",
     )
@@ -38,19 +41,19 @@ def draw(forecast: Forecast, path: str | Path) -> None:
 
 
 def choose(forecast: Forecast) -> list[int]:
-    """Eight cut curves from the worst end to the best, evenly spread over the true final values."""
-    cut = np.flatnonzero(np.isnan(forecast.seen[:, -1]))
-    order = cut[np.argsort(forecast.truth[cut, -1])]
+    """Eight curves that were stopped, evenly spaced from the worst to the best true final value."""
+    stopped = np.flatnonzero(np.isnan(forecast.seen[:, -1]))
+    order = stopped[np.argsort(forecast.truth[stopped, -1])]
     return [int(i) for i in order[np.linspace(0, len(order) - 1, 8).round().astype(int)]]
 
 
 def curve(axes: Axes, forecast: Forecast, network: int, legend: bool, first_column: bool) -> None:
-    """One curve: what was seen, what was withheld, and the forecast with its 50, 80 and 95 % bands."""
+    """One curve: what was seen, what was withheld, and the forecast with its 50, 80 and 95 % intervals."""
     x, mean, std = forecast.epochs, forecast.mean[network], forecast.std[network]
     unseen = np.isnan(forecast.seen[network])
     first = int(np.argmax(unseen))
     future = slice(max(first - 1, 0), None)
-    for width, shade in ((1.96, 0.16), (1.2816, 0.2), (0.6745, 0.28)):
+    for width, shade in BANDS:
         axes.fill_between(
             x[future], (mean - width * std)[future], (mean + width * std)[future], color=FAN, alpha=shade, linewidth=0
         )
@@ -69,7 +72,7 @@ def curve(axes: Axes, forecast: Forecast, network: int, legend: bool, first_colu
         x[~unseen], forecast.seen[network, ~unseen], "o-", markersize=2.6, color=PAST, linewidth=1.2, label="seen"
     )
     axes.set_ylim(-0.02, 1.04)
-    axes.set_title(f"network {network}, cut after {first}", fontsize=9)
+    axes.set_title(f"network {network}, {first} epochs seen", fontsize=9)
     axes.set_xlabel("epoch")
     if first_column:
         axes.set_ylabel("validation accuracy")
@@ -79,33 +82,36 @@ def curve(axes: Axes, forecast: Forecast, network: int, legend: bool, first_colu
 
 
 def finals(axes: Axes, forecast: Forecast) -> None:
-    """Predicted against true final accuracy of the cut curves, ours with error bars and the naive forecast."""
-    cut = np.isnan(forecast.seen[:, -1])
-    truth = forecast.truth[cut, -1]
+    """Predicted against true final accuracy of the stopped curves, with 95 % intervals, and the naive forecasts."""
+    stopped = np.isnan(forecast.seen[:, -1])
+    truth = forecast.truth[stopped, -1]
     axes.plot([0, 1], [0, 1], color="#9aa5ad", linewidth=1)
-    axes.errorbar(truth, forecast.mean[cut, -1], yerr=1.96 * forecast.std[cut, -1], fmt="none", ecolor=FAN, alpha=0.18)
-    axes.plot(truth, forecast.last[cut, -1], "x", markersize=3.5, color=NAIVE, alpha=0.7, label="last value")
-    axes.plot(truth, forecast.mean[cut, -1], "o", markersize=3.5, color=FAN, label="lkgp, with 95 % intervals")
+    axes.errorbar(
+        truth, forecast.mean[stopped, -1], yerr=1.96 * forecast.std[stopped, -1], fmt="none", ecolor=FAN, alpha=0.18
+    )
+    axes.plot(truth, forecast.last[stopped, -1], "x", markersize=3.5, color=NAIVE, alpha=0.7, label="last value")
+    axes.plot(truth, forecast.mean[stopped, -1], "o", markersize=3.5, color=FAN, label="lkgp, with 95 % intervals")
     axes.set_ylim(-0.1, 1.2)
     axes.set_xlabel("true final accuracy")
     axes.set_ylabel("predicted final accuracy")
-    axes.set_title("final values, predicted and true", fontsize=9)
+    axes.set_title("predicted and true final accuracy", fontsize=9)
     axes.grid(alpha=0.2)
     axes.legend(frameon=False, loc="upper left")
 
 
 def calibration(axes: Axes, forecast: Forecast) -> None:
-    """The share of withheld values inside each central interval against the share that was promised."""
+    """The fraction of withheld values inside each central interval against its nominal coverage."""
     hidden = np.isnan(forecast.seen)
     z = np.abs(forecast.truth - forecast.mean)[hidden] / forecast.std[hidden]
     levels = np.linspace(0.01, 0.99, 99)
+    # quantiles of |z| for standard normal z
     widths = np.quantile(np.abs(np.random.default_rng(0).standard_normal(200_000)), levels)
     axes.plot([0, 1], [0, 1], color="#9aa5ad", linewidth=1, label="perfect")
     axes.plot(levels, [(z <= width).mean() for width in widths], color=FAN, linewidth=2, label="lkgp")
     axes.plot(LEVELS, forecast.ours.coverage, "o", color=FAN)
     axes.plot(LEVELS, forecast.naive.coverage, "x", color=NAIVE, label="last value")
-    axes.set_xlabel("promised coverage")
-    axes.set_ylabel("share of withheld values inside")
-    axes.set_title("can the error bars be trusted?", fontsize=9)
+    axes.set_xlabel("nominal coverage")
+    axes.set_ylabel("fraction of withheld values inside")
+    axes.set_title("calibration of the error bars", fontsize=9)
     axes.grid(alpha=0.2)
     axes.legend(frameon=False, loc="upper left")
