@@ -8,7 +8,9 @@ from rich.table import Table
 
 from lkgp import demo
 from lkgp.cli.common import BAD_INPUT, err, errors_for_people, out, tell, typer
-from lkgp.errors import InputError
+from lkgp.studies import benchmarks, experiments
+from lkgp.studies.pages import experiments as experiments_page
+from lkgp.studies.pages import performance
 
 KEPT = "stopped; the results that were finished are kept."
 
@@ -58,13 +60,10 @@ def run_benchmarks(
     page: Annotated[Path | None, typer.Option(help="Where to write a page with charts about them.")] = None,
 ) -> None:
     """Run lkgp and its neighbours on the same data, each in a process of its own; most cases read the folder that LKGP_DATA names."""
-    from lkgp.studies import page as pages  # noqa: PLC0415  (needs packages of its own)
-    from lkgp.studies import suite  # noqa: PLC0415
-
     with errors_for_people(stopped=KEPT):
-        results = suite.run(groups or list(suite.GROUPS), output, tell=tell, only=contestant)
+        results = benchmarks.run(groups or [], output, contestants=contestant or [], print_line=tell)
     if page is not None:
-        pages.write(results, page)
+        performance.write(results, page)
         out.print(f"wrote {page}")
 
 
@@ -86,22 +85,19 @@ def run_experiment(
     ),
 ) -> None:
     """Run one of the paper's experiments; what was done before is not done again."""
-    from lkgp.studies import plans, report, runs, synthetic  # noqa: PLC0415  (need packages of their own)
-
     with errors_for_people(stopped=KEPT):
         if name == "report":
-            report.write(results, page)
+            experiments_page.write(results, page)
             tell(f"wrote {page}")
             return
-        if name not in plans.EXPERIMENTS:
-            raise InputError(f"there is no experiment {name!r}; there are {', '.join(plans.EXPERIMENTS)}, and report.")
-        results.mkdir(parents=True, exist_ok=True)
-        if name == "synthetic":
-            synthetic.measure(results / "synthetic.jsonl", tell)
-            return
-        chosen = plans.plan(
-            name, preset, methods=method or [], datasets=dataset or [], ratios=missing or [], seeds=seeds
+        experiments.run(
+            name,
+            results,
+            preset=preset,
+            methods=method or [],
+            datasets=dataset or [],
+            missing=missing or [],
+            seeds=seeds,
+            timeout=3600 * timeout,
+            print_line=tell,
         )
-        runs.run_all(chosen, results / f"{name}.jsonl", tell, 3600 * timeout)
-        if name == "sarcos":
-            synthetic.measure_break_even(results / "break_even.jsonl", tell)

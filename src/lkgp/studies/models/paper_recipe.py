@@ -1,7 +1,7 @@
-"""The settings of Lin et al. (2025) in GPyTorch and linear_operator, as a peer to compare with.
+"""The settings of Lin et al. (2025) in GPyTorch and linear_operator.
 
-float32, Adam with rate 0.1 from GPyTorch's default hyperparameters, conjugate gradients to a residual of 0.01, pivoted Cholesky of
-rank 100 and 10 probes.
+float32; Adam with a learning rate of 0.1 from GPyTorch's default hyperparameters; conjugate gradients to a residual of
+0.01, preconditioned by a pivoted Cholesky factor of rank 100; 10 probes.
 """
 
 import copy
@@ -20,25 +20,32 @@ from linear_operator.operators import DenseLinearOperator, KroneckerProductLinea
 from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor
 
-# Random vectors for the log-determinant, and the residual at which conjugate gradients stop, as a mean over all columns.
-PROBES, TOLERANCE, MAX_ITERATIONS = 10, 0.01, 1000
-# They do not stop before this, for the sake of the log-determinant.
+# The paper's settings: probes of the log-determinant, the residual at which conjugate gradients stop (a mean over all
+# columns), their most iterations, the rank of the preconditioner, and the learning rate of Adam.
+PROBES, TOLERANCE, MAX_ITERATIONS, RANK, RATE = 10, 0.01, 1000, 100, 0.1
+# linear_operator does not stop earlier when it also estimates the log-determinant.
 LEAST_ITERATIONS = 20
+# linear_operator's bound below which it takes a divisor to be zero.
+SMALLEST_DIVISOR = 1e-10
+
+
+def paper_steps(experiment: str) -> int:
+    """The paper's steps of Adam: 50 on the robot arm, 100 elsewhere."""
+    return 50 if experiment == "sarcos" else 100
 
 
 @contextmanager
 def paper_settings(max_iterations: int = MAX_ITERATIONS) -> Iterator[None]:
-    """GPyTorch's global settings as the paper sets them; fewer iterations only to find out what one takes."""
+    """GPyTorch's global settings as in the paper. Fewer iterations only serve to measure what one of them takes."""
     settings = gpytorch.settings
     with ExitStack() as stack, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of conjugate gradients that end at their limit
+        warnings.simplefilter("ignore")  # about conjugate gradients that end at their limit
         for context in (
-            settings.fast_computations(
-                covar_root_decomposition=True, log_prob=True, solves=True
-            ),  # BoTorch would change them
+            # The defaults, which BoTorch changes when it is imported.
+            settings.fast_computations(covar_root_decomposition=True, log_prob=True, solves=True),
             settings.max_cholesky_size(1),
             settings.cg_tolerance(TOLERANCE),
-            settings.max_preconditioner_size(100),
+            settings.max_preconditioner_size(RANK),
             settings.min_preconditioning_size(1),
             settings.num_trace_samples(PROBES),
             settings.max_cg_iterations(max_iterations),
@@ -48,7 +55,10 @@ def paper_settings(max_iterations: int = MAX_ITERATIONS) -> Iterator[None]:
 
 
 class LatentKroneckerExactGP(gpytorch.models.ExactGP):
-    """An exact GP whose covariance is a masked Kronecker product of two kernels."""
+    """An exact GP whose covariance is a masked Kronecker product of two kernels.
+
+    coords: two tensors (p, d) and (q, d'); y: (n,); observed: (p q,)
+    """
 
     def __init__(
         self, coords: list[Tensor], kernels: list[Kernel], y: Tensor, observed: Tensor, likelihood: Any
@@ -70,7 +80,7 @@ class LatentKroneckerExactGP(gpytorch.models.ExactGP):
 
 
 class PlainExactGP(LatentKroneckerExactGP):
-    """The same model without use of the grid: one dense matrix over the observed cells."""
+    """The same model without use of the grid: a dense matrix over the observed cells."""
 
     def covariance(self, factors: list[Any]) -> Any:
         first, second = torch.unravel_index(torch.nonzero(self.observed).flatten(), [len(x) for x in self.coords])
@@ -79,9 +89,11 @@ class PlainExactGP(LatentKroneckerExactGP):
 
 
 class PaperRecipe:
-    """The fit, step by step.
+    """The paper's fit, step by step.
 
-    coords: two arrays (p, d) and (q, d'); values: (p, q), NaN where nothing was observed
+    coords: two arrays (p, d) and (q, d')
+    values: (p, q), with NaN where nothing was observed
+    kernels: one per factor
     """
 
     model_class: type[LatentKroneckerExactGP] = LatentKroneckerExactGP
@@ -94,11 +106,11 @@ class PaperRecipe:
         kernels = [copy.deepcopy(kernel).float() for kernel in kernels]
         likelihood = gpytorch.likelihoods.GaussianLikelihood()
         self.model = self.model_class(self.coords, kernels, self.y, self.observed, likelihood)
-        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=0.1)
+        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=RATE)
         self.objective = gpytorch.mlls.ExactMarginalLogLikelihood(likelihood, self.model)
 
     def step(self, max_iterations: int = MAX_ITERATIONS) -> tuple[float, float]:
-        """One step of Adam. Returns its loss and its seconds."""
+        """Take one step of Adam. Returns its loss and its seconds."""
         began = time.perf_counter()
         with paper_settings(max_iterations):
             self.optimizer.zero_grad()
@@ -110,8 +122,8 @@ class PaperRecipe:
     @torch.no_grad()
     def sample(self, num_samples: int) -> Tensor:
         """Pathwise samples of the latent function at every cell, (num_samples, p q)."""
-        # Both kinds of model have the same prior, which is drawn by the Cholesky factors of its two factors.
-        # In single precision, such factors of smooth kernels are too far from positive definite for any reasonable jitter.
+        # The prior is the same with and without the grid, and is drawn with the Cholesky factors of its two factors. In
+        # single precision, smooth kernels are too far from positive definite for any reasonable jitter.
         kernels = [copy.deepcopy(kernel).double() for kernel in self.model.kernels]
         exact = [kernel(x.double()).to_dense() for kernel, x in zip(kernels, self.coords, strict=True)]
         with paper_settings():
@@ -130,9 +142,9 @@ class PaperRecipe:
 
     @torch.no_grad()
     def iterations_of_step(self) -> int:
-        """The iterations that a step takes here: preconditioned conjugate gradients in float32 as linear_operator runs them.
+        """The iterations of conjugate gradients that the next step would take, run as linear_operator runs them.
 
-        One probe stands for all: the others would take as many.
+        One probe stands for all: the others would take about as many.
         """
         with paper_settings():
             covariance = self.model.likelihood(self.model(self.coords[0])).lazy_covariance_matrix
@@ -147,7 +159,7 @@ class PaperRecipe:
                 r = r - or_zero(inner, (p * q).sum(dim=0)) * q
                 if not bool(torch.isfinite(r).all()):
                     raise ArithmeticError(
-                        f"conjugate gradients broke down after {k} iterations, so they cannot be counted"
+                        f"conjugate gradients broke down after {k} iterations; they cannot be counted"
                     )
                 if k >= LEAST_ITERATIONS and float(shares @ r.norm(dim=0)) < TOLERANCE:
                     return k + 1
@@ -157,13 +169,13 @@ class PaperRecipe:
         return MAX_ITERATIONS
 
     def move_towards(self, optimum: dict[str, list[float]], distance: float) -> None:
-        """Move every raw parameter by `distance`, or less if it is there, towards a raw `optimum` of the same model in lkgp."""
+        """Move every raw parameter by at most `distance` towards a raw `optimum` of the same model in lkgp."""
         names = {"mean_module.raw_constant": "mean.raw_constant"}
         for name, parameter in self.model.named_parameters():
             key = names.get(name, name)
             goal = torch.tensor(optimum[key], dtype=parameter.dtype).view(parameter.shape)
             if name.endswith("raw_noise"):
-                # lkgp's noise has a lower bound than GPyTorch's 1e-4.
+                # The lower bound of the noise is 1e-6 in lkgp and 1e-4 in GPyTorch.
                 noise = torch.nn.functional.softplus(goal) + 1e-6
                 goal = torch.log(torch.expm1((noise - 1e-4).clamp(min=1e-6)))
             shift = goal - parameter.data
@@ -171,11 +183,11 @@ class PaperRecipe:
 
 
 def or_zero(above: Tensor, below: Tensor) -> Tensor:
-    """A quotient, or zero where the divisor is nearly that, as linear_operator divides."""
-    return torch.where(below < 1e-10, 0.0, above / below)
+    """A quotient, or zero where the divisor is nearly zero, as linear_operator divides."""
+    return torch.where(below < SMALLEST_DIVISOR, 0.0, above / below)
 
 
 class PlainRecipe(PaperRecipe):
-    """The same steps for the iterative exact GP without latent structure."""
+    """The same steps for the iterative exact GP without use of the grid."""
 
     model_class = PlainExactGP

@@ -1,15 +1,12 @@
-"""Tables of results as Markdown: means over seeds with standard errors, average ranks, and the paper's numbers."""
+"""Tables of results in Markdown: means over seeds with standard errors, average ranks, and the paper's numbers."""
 
-import csv
 import math
 import statistics
 from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any
 
-from scipy.stats import rankdata
+from lkgp.studies.pages.published import paper_name, paper_results
+from lkgp.studies.records import Record
 
-Record = dict[str, Any]
 # metric -> title, digits
 METRICS = {
     "train_rmse": ("train RMSE", 3),
@@ -21,23 +18,8 @@ METRICS = {
     "seconds": ("seconds", 1),
     "peak_memory": ("peak memory, GB", 2),
 }
-# What the paper ranks its methods by; less is better.
+# The metrics by which the paper ranks methods; less is better.
 RANKED = ("train_rmse", "test_rmse", "train_nll", "test_nll", "seconds")
-
-
-def paper_results() -> dict[tuple[str, str, str], tuple[float, float]]:
-    """(dataset, method, metric) -> mean and standard error, as published in the tables of Lin et al. (ICML 2025)."""
-    with Path(__file__).with_name("paper_results.csv").open() as file:
-        return {
-            (row["dataset"], row["model"], row["metric"]): (float(row["mean"]), float(row["stderr"]))
-            for row in csv.DictReader(file)
-        }
-
-
-def paper_name(dataset: str) -> str | None:
-    """The short name that the paper's tables have for a set: blood for blood-transfusion-service-center."""
-    names = {name for name, _, _ in paper_results()}
-    return next((name for name in sorted(names, key=len, reverse=True) if dataset.startswith(name)), None)
 
 
 def mean_and_error(values: Sequence[float]) -> tuple[float, float]:
@@ -46,10 +28,12 @@ def mean_and_error(values: Sequence[float]) -> tuple[float, float]:
 
 
 def average_ranks(scores: dict[str, dict[str, float]]) -> dict[str, tuple[float, float]]:
-    """The mean and deviation of each method's rank over data sets, 1 for the least score; equal ones share the mean of theirs.
+    """The mean and standard deviation of each method's rank over datasets; 1 is the lowest score, and ties share ranks.
 
-    scores: of each method, by data set; only sets that all methods have are ranked
+    scores: of each method, by dataset; only datasets that all methods have are ranked
     """
+    from scipy.stats import rankdata  # noqa: PLC0415  (slow to import)
+
     shared = set.intersection(*(set(found) for found in scores.values())) if scores else set()
     ranks: dict[str, list[float]] = {method: [] for method in scores}
     for dataset in shared:
@@ -61,13 +45,18 @@ def average_ranks(scores: dict[str, dict[str, float]]) -> dict[str, tuple[float,
 def gather(
     records: Sequence[Record], metric: str, column: Callable[[Record], str]
 ) -> dict[str, dict[str, list[float]]]:
-    """method -> column -> the metric of every seed; failed runs are left out."""
+    """method -> column -> the metric for every seed; failed runs are left out."""
     found: dict[str, dict[str, list[float]]] = {}
     for record in records:
         if "failed" not in record:
             value = record[metric] / (1e9 if metric == "peak_memory" else 1)
             found.setdefault(record["method"], {}).setdefault(column(record), []).append(value)
     return found
+
+
+def plus_minus(mean: float, error: float, digits: int) -> str:
+    """A mean, with its standard error if that is known."""
+    return f"{mean:.{digits}f}" + ("" if math.isnan(error) else f" ± {error:.{digits}f}")
 
 
 def comparison(
@@ -77,14 +66,17 @@ def comparison(
     columns: Sequence[str],
     column: Callable[[Record], str],
 ) -> list[str]:
-    """Methods as rows, data sets as columns, and the average rank; the best of each column is bold."""
+    """A table with methods as rows and datasets as columns; the best of each column is bold.
+
+    column: the column that a record belongs to
+    """
     title, digits = METRICS[metric]
     found = gather(records, metric, column)
     present = [method for method in methods if method in found]
     means = {m: {c: mean_and_error(v)[0] for c, v in found[m].items()} for m in present}
     ranked = metric in RANKED
     ranks = average_ranks(means) if ranked else {}
-    failed = {(r["method"], column(r)): r["failed"] for r in records if "failed" in r}
+    failed = {(r["method"], column(r)) for r in records if "failed" in r}
     unfinished = {(r["method"], column(r)) for r in records if not r.get("report", {}).get("converged", True)}
     heads = [title, *columns, *(["average rank"] if ranked else [])]
     lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
@@ -95,11 +87,7 @@ def comparison(
                 cells.append("failed" if (method, c) in failed else "")
                 continue
             mean, error = mean_and_error(found[method][c])
-            text = (
-                f"{mean:.{digits}f}"
-                + ("" if math.isnan(error) else f" ± {error:.{digits}f}")
-                + "\\*" * ((method, c) in unfinished)
-            )
+            text = plus_minus(mean, error, digits) + "\\*" * ((method, c) in unfinished)
             best = ranked and mean == min(means[m][c] for m in present if c in means[m])
             cells.append(f"**{text}**" if best else text)
         if ranked:
@@ -109,7 +97,7 @@ def comparison(
 
 
 def beside_the_paper(records: Sequence[Record], method: str, paper_method: str = "LKGP") -> list[str]:
-    """Ours and the paper's test NLL and RMSE for every set, and how often ours is at or below."""
+    """A table of our test NLL and RMSE and the paper's for every set, and how often ours is at most as large."""
     found = {
         metric: gather(records, metric, lambda r: r["dataset"]).get(method, {})
         for metric in ("test_nll", "test_rmse", "seconds")
@@ -132,13 +120,11 @@ def beside_the_paper(records: Sequence[Record], method: str, paper_method: str =
             theirs, their_error = published[(name, paper_method, metric)]
             better = round(ours, 3) <= theirs
             wins[metric] += better
-            text = f"{ours:.3f}" + ("" if math.isnan(error) else f" ± {error:.3f}")
-            cells += [f"**{text}**" if better else text, f"{theirs:.3f} ± {their_error:.3f}"]
+            text = plus_minus(ours, error, 3)
+            cells += [f"**{text}**" if better else text, plus_minus(theirs, their_error, 3)]
         cells.append(f"{statistics.median(found['seconds'][dataset]):.0f}")
         lines.append("| " + " | ".join(cells) + " |")
     if count:
-        lines += [
-            "",
-            f"At or below the paper's: test NLL on {wins['test_nll']} of {count} sets, test RMSE on {wins['test_rmse']}.",
-        ]
+        nll, rmse = wins["test_nll"], wins["test_rmse"]
+        lines += ["", f"At or below the paper's: test NLL on {nll} of {count} sets, test RMSE on {rmse}."]
     return lines

@@ -1,4 +1,4 @@
-"""Learning curves replayed as tuning: runs arrive, report epoch by epoch, and may be stopped. What does each pruner spend and lose?"""
+"""Learning curves replayed as tuning: runs arrive, report every epoch, and may be stopped by a pruner."""
 
 import time
 from collections.abc import Callable
@@ -11,44 +11,15 @@ import optuna
 from lkgp.optuna import LKGPPruner
 from lkgp.studies.datasets import lcbench
 
-# The sets that lkgp's own settings and prior were chosen on.
-SETS = (
-    "APSFailure",
-    "Australian",
-    "Fashion-MNIST",
-    "KDDCup09_appetency",
-    "MiniBooNE",
-    "adult",
-    "blood-transfusion-service-center",
-    "cnae-9",
-    "covertype",
-    "fabert",
-    "higgs",
-    "segment",
-)
-# Those of which half of the replays were looked at for that, too; every pruner is run with its default.
-OTHER_SETS = (
-    "Amazon_employee_access",
-    "albert",
-    "bank-marketing",
-    "christine",
-    "credit-g",
-    "jannis",
-    "jungle_chess_2pcs_raw_endgame_complete",
-    "kc1",
-    "kr-vs-kp",
-    "nomao",
-    "phoneme",
-    "shuttle",
-    "vehicle",
-)
 RUNS, MANY_RUNS = 200, 1000
+# Orders in which runs arrive: on the sets that lkgp's defaults were chosen on, and on the others.
 ORDERS, OTHER_ORDERS = 3, 2
-# A seed that was used for nothing before lkgp's defaults were as they are: all settings of all pruners are run with it.
+# A seed that was used for nothing before lkgp's defaults were fixed. All settings of all pruners are run with it.
 FRESH_ORDER = 200
 
 median = optuna.pruners.MedianPruner
-# By family: what a setting is called, and how the pruner is made; the first setting of each is its default, and run on all orders.
+# By family: what a setting is called, and how the pruner is made from the number of epochs. The first setting of each
+# family is its default, and is run in all orders.
 PRUNERS: dict[str, dict[str, Callable[[int], Any]]] = {
     "lkgp": {
         "default": lambda _: LKGPPruner(),
@@ -86,10 +57,13 @@ PRUNERS: dict[str, dict[str, Callable[[int], Any]]] = {
 class Replay:
     """What one pruner did with the runs of one set in one order.
 
+    order: the seed of the choice and the order of the runs
     spent: the share of all epochs that were trained
-    best_kept: whether the run that ends best was trained to its end
-    regret: by how much the best run that was trained to its end is worse than that, in units of how much a median run is worse
-    median_seconds, worst_seconds: of one question whether to prune
+    best_kept: whether the best run was trained to its end
+    regret: by how much the best run that was trained to its end is worse than the best of all, divided by how much a
+    median
+        run is worse
+    median_seconds, worst_seconds: of deciding once whether to prune
     """
 
     dataset: str
@@ -105,7 +79,7 @@ class Replay:
 
 
 def replay(dataset: str, order: int, family: str, setting: str, runs: int = RUNS) -> Replay:
-    """Runs of an LCBench set, drawn and ordered by a seed, through an Optuna study."""
+    """Pass runs of an LCBench set, drawn and ordered by a seed, through an Optuna study."""
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     X, Y = lcbench(dataset)
     chosen = np.random.default_rng(order).choice(len(X), runs, replace=False)
@@ -136,53 +110,45 @@ def replay(dataset: str, order: int, family: str, setting: str, runs: int = RUNS
     last = Y[:, -1]
     regret = float((ends.min() - last.min()) / (np.median(last) - last.min()))
     kept = bool(np.isfinite(ends[np.argmin(last)]))
-    return Replay(
-        dataset,
-        order,
-        family,
-        setting,
-        runs,
-        spent / Y.size,
-        kept,
-        regret,
-        float(np.median(waits)),
-        float(np.max(waits)),
-    )
+    median_wait, worst_wait = float(np.median(waits)), float(np.max(waits))
+    return Replay(dataset, order, family, setting, runs, spent / Y.size, kept, regret, median_wait, worst_wait)
 
 
-Tell = Callable[[str], None]
+PrintLine = Callable[[str], None]
 
 
-def measure(tell: Tell, dataset: str, runs: int = RUNS) -> dict[str, Any]:
-    """Every pruner on one set: its default in all orders, its other settings in one, and those only on `SETS`."""
-    chosen_on = dataset in SETS
+def measure(print_line: PrintLine, dataset: str, chosen_on: bool, runs: int = RUNS) -> dict[str, Any]:
+    """Replay one set with every pruner: with its default in all orders, and with its other settings in one order.
+
+    chosen_on: whether lkgp's defaults were chosen on this set; if not, only defaults are run
+    """
     orders = ORDERS if chosen_on else OTHER_ORDERS
     found = []
     for family, settings in PRUNERS.items():
         for place, setting in enumerate(settings):
             for order in range(orders if place == 0 else int(chosen_on)):
-                found.append(told(tell, replay(dataset, order, family, setting, runs)))
+                found.append(replay_and_print(print_line, dataset, order, family, setting, runs))
     return {"chosen_on": chosen_on, "replays": found}
 
 
-def measure_many(tell: Tell, runs: int = MANY_RUNS) -> dict[str, Any]:
-    """How long verdicts of lkgp take among many runs."""
-    return {"many": told(tell, replay(SETS[0], 0, "lkgp", "default", runs))}
+def measure_many(print_line: PrintLine, dataset: str, runs: int = MANY_RUNS) -> dict[str, Any]:
+    """How long lkgp takes to decide when there are many runs."""
+    return {"many": replay_and_print(print_line, dataset, 0, "lkgp", "default", runs)}
 
 
-def measure_fresh(tell: Tell, dataset: str, runs: int = RUNS) -> dict[str, Any]:
-    """Every setting of every pruner on one set, with other runs of it than lkgp's defaults were chosen on."""
+def measure_fresh(print_line: PrintLine, dataset: str, runs: int = RUNS) -> dict[str, Any]:
+    """Replay one set with every setting of every pruner, with other runs than lkgp's defaults were chosen on."""
     settings = [(family, setting) for family, settings in PRUNERS.items() for setting in settings]
-    return {"fresh": [told(tell, replay(dataset, FRESH_ORDER, family, setting, runs)) for family, setting in settings]}
+    found = [replay_and_print(print_line, dataset, FRESH_ORDER, family, setting, runs) for family, setting in settings]
+    return {"fresh": found}
 
 
-def told(tell: Tell, replayed: Replay) -> dict[str, Any]:
-    found = asdict(replayed)
-    tell(in_words(found))
-    return found
-
-
-def in_words(replayed: dict[str, Any]) -> str:
-    kept = "best kept" if replayed["best_kept"] else f"regret {replayed['regret']:.3f}"
-    who = f"{replayed['dataset']}, order {replayed['order']}, {replayed['runs']} runs: {replayed['family']}, {replayed['setting']}"
-    return f"{who}: {replayed['spent']:.1%} of the epochs, {kept}, worst wait {replayed['worst_seconds']:.2f} s"
+def replay_and_print(
+    print_line: PrintLine, dataset: str, order: int, family: str, setting: str, runs: int
+) -> dict[str, Any]:
+    """Replay, print one line about it, and return it as a record."""
+    found = replay(dataset, order, family, setting, runs)
+    kept = "best run kept" if found.best_kept else f"regret {found.regret:.3f}"
+    what = f"{dataset}, order {order}, {runs} runs: {family}, {setting}"
+    print_line(f"{what}: {found.spent:.1%} of the epochs, {kept}, longest wait {found.worst_seconds:.2f} s")
+    return asdict(found)

@@ -1,21 +1,31 @@
-"""The figures of the experiments, as PNG."""
+"""The figures of the experiments, as PNG files."""
 
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
-
-mpl.use("Agg")
-import matplotlib.pyplot as plt
 import numpy as np
 
-Record = dict[str, Any]
+from lkgp.studies.records import Record
+
 COLOURS = ("#0b6e99", "#e0802b", "#5a8f3c", "#8f4e9e", "#c23b3b", "#777777", "#b59b00", "#3b3bc2")
+# Resolution of the experiments' figures, in dots per inch.
+DPI = 150
+
+
+def pyplot() -> Any:
+    """matplotlib.pyplot with a backend that needs no display; imported here because it is an optional package."""
+    import matplotlib as mpl  # noqa: PLC0415
+
+    mpl.use("Agg")
+    import matplotlib.pyplot as plt  # noqa: PLC0415
+
+    return plt
 
 
 def synthetic(records: Sequence[Record], path: Path) -> None:
     """Kernel time, product time and memory over the number of cells, with and without structure."""
+    plt = pyplot()
     figure, axes = plt.subplots(1, 3, figsize=(11, 3.4), layout="constrained")
     panels = (("kernel_seconds", "kernel evaluation, s"), ("product_seconds", "product, s"), ("bytes", "memory, bytes"))
     for axis, (name, title) in zip(axes, panels, strict=True):
@@ -25,12 +35,16 @@ def synthetic(records: Sequence[Record], path: Path) -> None:
         axis.set(xlabel="cells n", title=title)
         axis.grid(alpha=0.3)
     axes[1].legend(frameon=False, loc="upper left")
-    figure.savefig(path, dpi=150)
+    figure.savefig(path, dpi=DPI)
     plt.close(figure)
 
 
-def over_ratios(records: Sequence[Record], methods: Sequence[str], path: Path, marks: dict[str, float]) -> None:
-    """Test RMSE, test NLL, time and memory over the share of missing cells; a vertical mark in some of them."""
+def over_missing(records: Sequence[Record], methods: Sequence[str], path: Path, marks: dict[str, float]) -> None:
+    """Test RMSE, test NLL, time and memory over the share of missing cells.
+
+    marks: places of vertical lines, by metric
+    """
+    plt = pyplot()
     figure, axes = plt.subplots(1, 4, figsize=(13.5, 3.5), layout="constrained")
     panels = (
         ("test_rmse", "test RMSE"),
@@ -39,14 +53,15 @@ def over_ratios(records: Sequence[Record], methods: Sequence[str], path: Path, m
         ("peak_memory", "peak memory, GB"),
     )
     for axis, (name, title) in zip(axes, panels, strict=True):
-        for method, colour in zip(methods, COLOURS, strict=False):
+        for position, method in enumerate(methods):
             found: dict[float, list[float]] = {}
             for record in records:
                 if record["method"] == method and "failed" not in record:
                     found.setdefault(record["missing"], []).append(record[name] / (1e9 if name == "peak_memory" else 1))
             if found:
-                ratios = sorted(found)
-                axis.plot(ratios, [float(np.mean(found[r])) for r in ratios], "o-", ms=3.5, label=method, color=colour)
+                shares = sorted(found)
+                means = [float(np.mean(found[share])) for share in shares]
+                axis.plot(shares, means, "o-", ms=3.5, label=method, color=COLOURS[position % len(COLOURS)])
         if name in ("seconds", "peak_memory"):
             axis.set_yscale("log")
         if name in marks:
@@ -55,34 +70,39 @@ def over_ratios(records: Sequence[Record], methods: Sequence[str], path: Path, m
         axis.grid(alpha=0.3)
     handles, labels = axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False, fontsize=8)
-    figure.savefig(path, dpi=150)
+    figure.savefig(path, dpi=DPI)
     plt.close(figure)
 
 
 def break_even(rows: Sequence[dict[str, float]], predicted: tuple[float, float], path: Path) -> None:
-    """Time of a product and memory of the matrices with and without structure, and where they are predicted to meet."""
+    """Time of a product and memory of the matrices, with and without structure.
+
+    predicted: the shares at which time and memory should be equal
+    """
+    plt = pyplot()
     figure, axes = plt.subplots(1, 2, figsize=(8, 3.4), layout="constrained")
     for axis, unit, place in zip(axes, ("seconds", "bytes"), predicted, strict=True):
-        ratios = [row["missing"] for row in rows]
-        axis.semilogy(
-            ratios, [row[f"without_{unit}"] for row in rows], "o-", ms=3.5, color=COLOURS[1], label="without structure"
-        )
-        axis.semilogy(
-            ratios, [row[f"with_{unit}"] for row in rows], "o-", ms=3.5, color=COLOURS[0], label="latent Kronecker"
-        )
+        shares = [row["missing"] for row in rows]
+        for way, label, colour in (
+            ("without", "without structure", COLOURS[1]),
+            ("with", "latent Kronecker", COLOURS[0]),
+        ):
+            axis.semilogy(shares, [row[f"{way}_{unit}"] for row in rows], "o-", ms=3.5, color=colour, label=label)
         axis.axvline(place, color="#888888", lw=1, ls=":", label=f"predicted: {place:.2f}")
         axis.set(xlabel="share missing", title={"seconds": "one product, seconds", "bytes": "matrices, bytes"}[unit])
         axis.grid(alpha=0.3)
         axis.legend(frameon=False, fontsize=8)
-    figure.savefig(path, dpi=150)
+    figure.savefig(path, dpi=DPI)
     plt.close(figure)
 
 
 def continued_curves(truth: np.ndarray, shown: dict[str, dict[str, Any]], path: Path) -> None:
     """Training runs that were cut, as each method continues them, with two standard deviations.
 
-    truth: (curves, epochs); shown: of each method, mean, low and high, each (curves, epochs), and cuts (curves,)
+    truth: (curves, epochs)
+    shown: for each method, mean, low and high, each (curves, epochs), and cuts, (curves,)
     """
+    plt = pyplot()
     count = len(truth)
     size = (2.6 * len(shown), 2.1 * count)
     figure, axes = plt.subplots(
@@ -101,5 +121,5 @@ def continued_curves(truth: np.ndarray, shown: dict[str, dict[str, Any]], path: 
                 axis.set_title(method, fontsize=8)
             if row == count - 1:
                 axis.set_xlabel("epoch")
-    figure.savefig(path, dpi=150)
+    figure.savefig(path, dpi=DPI)
     plt.close(figure)
