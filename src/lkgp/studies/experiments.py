@@ -101,7 +101,7 @@ def run_all(
     wanted = list(runs)
     done = {key(record) for record in read(path) if "failed" not in record or record.get("limit", 0.0) >= timeout}
     todo = [run for run in wanted if tuple(asdict(run).values()) not in done]
-    print_line(f"{len(wanted)} runs, {len(wanted) - len(todo)} of them already done")
+    print_line(f"{len(wanted)} {'run' if len(wanted) == 1 else 'runs'}, {len(wanted) - len(todo)} already done")
     for count, run in enumerate(todo, start=1):
         record = perform_in_own_process(run, timeout)
         append(path, record)

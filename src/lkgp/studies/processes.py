@@ -9,7 +9,7 @@ from typing import Any
 from lkgp.errors import InputError
 from lkgp.machine import run_module
 
-# A failed call is {"failed": why}, and has "limit" as well if it took more than so many seconds.
+# The result of a failed call is {"failed": why}; it also has "limit", in seconds, if the call took longer than that.
 Result = dict[str, Any]
 
 

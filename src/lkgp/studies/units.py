@@ -1,12 +1,9 @@
 """The units in which a comparator takes the values to be Gaussian."""
 
-import math
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-
-from lkgp.curves.values import ValueScale
 
 
 class Units(Protocol):
@@ -34,24 +31,3 @@ class Plain:
 
     def log_slope(self, values: np.ndarray) -> np.ndarray:
         return np.zeros_like(values)
-
-
-@dataclass(frozen=True)
-class CurveUnits:
-    """The units of `lkgp.curves`, in which a few diverged runs do not determine the scale.
-
-    z = scale(shift + width y)
-    """
-
-    scale: ValueScale
-    shift: float
-    width: float
-
-    def apply(self, values: np.ndarray) -> np.ndarray:
-        return self.scale.apply(self.shift + self.width * values)
-
-    def undo(self, z: np.ndarray) -> np.ndarray:
-        return (self.scale.undo(z) - self.shift) / self.width
-
-    def log_slope(self, values: np.ndarray) -> np.ndarray:
-        return self.scale.log_slope(self.shift + self.width * values) + math.log(self.width)

@@ -20,7 +20,7 @@ def weather_kernels() -> list[Kernel]:
 def era5(missing: float = 0.3, split: int = 0, every: int = 1) -> Problem:
     """Hourly temperature at 2 m over the British Isles in March 2019, 1617 places x 744 hours.
 
-    every: take only every so many latitudes, longitudes and hours
+    every: stride over latitudes, longitudes and hours
     """
     array = datasets.era5().transpose("latitude", "longitude", "time")[::every, ::every, ::every].astype(float).load()
     lat, lon = np.meshgrid(array["latitude"], array["longitude"], indexing="ij")

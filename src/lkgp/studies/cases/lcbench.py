@@ -1,5 +1,7 @@
 """LCBench: validation losses of training runs, of which nine in ten are cut (the paper's tables 1 and 3 to 7)."""
 
+import math
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,7 +15,6 @@ from lkgp.studies.predictions import Prediction
 from lkgp.studies.problems import Problem, standardised
 from lkgp.studies.registry import CASES, BenchmarkCase, CaseFamily, Design
 from lkgp.studies.splits import CUT_CURVES, cut_curves, split_generator
-from lkgp.studies.units import CurveUnits
 
 # The columns of the configurations that were drawn uniformly in the logarithm: batch size, learning rate, number of
 # units.
@@ -25,10 +26,31 @@ ALL_CURVES, SMALL_CURVES = 2000, 400
 EXAMPLES = 3
 
 
+@dataclass(frozen=True)
+class CurveUnits:
+    """The units of `lkgp.curves`, in which a few diverged runs do not determine the scale.
+
+    z = scale(shift + width y)
+    """
+
+    scale: ValueScale
+    shift: float
+    width: float
+
+    def apply(self, values: np.ndarray) -> np.ndarray:
+        return self.scale.apply(self.shift + self.width * values)
+
+    def undo(self, z: np.ndarray) -> np.ndarray:
+        return (self.scale.undo(z) - self.shift) / self.width
+
+    def log_slope(self, values: np.ndarray) -> np.ndarray:
+        return self.scale.log_slope(self.shift + self.width * values) + math.log(self.width)
+
+
 def learning_curves(name: str = "Fashion-MNIST", curves: int = ALL_CURVES, split: int = 0) -> Problem:
     """Configurations x epochs.
 
-    curves: take the first so many of the 2000 curves, cut and standardised as in the whole set
+    curves: number of curves, taken from the beginning, cut and standardised as in the whole set
     """
     X, Y = datasets.lcbench(name)
     observed = cut_curves(Y.shape, split_generator(split))
@@ -80,7 +102,7 @@ def example_curves(problem: Problem, prediction: Prediction) -> dict[str, Any]:
 
 
 def benchmark(curves: int, comparators: tuple[str, ...], group: str = "curves") -> BenchmarkCase:
-    """The benchmark on the first so many curves of Fashion-MNIST."""
+    """The benchmark on the first curves of Fashion-MNIST."""
     title = f"LCBench Fashion-MNIST, {curves} learning curves x 52 epochs, squared exponentials"
     return BenchmarkCase(
         f"learning-curves-{curves}", group, title, comparators, "Fashion-MNIST", CUT_CURVES, size=curves

@@ -17,7 +17,7 @@ PAPER_STATES, SMALL_STATES = 5000, 1000
 def sarcos(missing: float = 0.3, split: int = 0, part: str = "test", states: int | None = None) -> Problem:
     """Torques of 7 joints in the 4449 test states, or in 5000 of the training states as in the paper.
 
-    states: take only the first so many
+    states: number of states, taken from the beginning; None for all
     """
     X, Y = datasets.sarcos(part)
     generator = split_generator(split)

@@ -22,7 +22,7 @@ from lkgp.studies.predictions import SAMPLES, Prediction
 from lkgp.studies.problems import FIRST_NOISE, Problem
 from lkgp.studies.registry import BENCHMARK, COMPARATORS, Comparator, always
 
-# A fit is stopped after so many seconds and scored where it is then; on the larger cases it would take hours.
+# Seconds after which a fit is stopped and scored as it is; on the larger cases it would take hours.
 LONGEST_FIT = 600.0
 
 

@@ -32,7 +32,7 @@ class ComputationAwareGP(torch.nn.Module):
     """The posterior given S^T y, with S learned.
 
     model: kernels, mean and noise, which are learned too
-    num_actions: i; the observations, in the order of their cells, are divided into so many blocks
+    num_actions: i, the number of blocks into which the observations are divided, in the order of their cells
     """
 
     def __init__(self, model: LatentKroneckerGP, data: Observations, num_actions: int) -> None:

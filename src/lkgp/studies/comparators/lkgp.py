@@ -29,12 +29,12 @@ class FitLKGP:
     samples: int = 0
 
     def __str__(self) -> str:
-        words = "lkgp with its own kernels, inputs and units" if self.own else "lkgp with the paper's kernels"
+        text = "lkgp with its own kernels, inputs and units" if self.own else "lkgp with the paper's kernels"
         if self.solver != "auto":
-            words += ", without use of the grid"
+            text += ", without use of the grid"
         if isinstance(self.optimizer, BFGS):
-            words += f", until a step gains less than {self.optimizer.improvement:g} per observation"
-        return words
+            text += f", until a step gains less than {self.optimizer.improvement:g} per observation"
+        return text
 
     def fit_predict(self, problem: Problem, seed: int) -> Prediction:
         began = time.perf_counter()

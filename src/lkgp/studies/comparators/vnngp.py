@@ -30,7 +30,7 @@ class VNNGP(RowGP):
     coords, observed, y, batch: as in `RowGP`
     kernels: one per factor
     neighbours: how many of them
-    inducing: at most so many inducing points
+    inducing: largest number of inducing points
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class FitVNNGP:
 
     rate: learning rate of Adam
     batch: rows per minibatch
-    inducing: at most so many inducing points
+    inducing: largest number of inducing points
     """
 
     neighbours: int

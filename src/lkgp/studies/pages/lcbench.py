@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lkgp.errors import InputError
-from lkgp.studies.cases.lcbench import ALL_CURVES, learning_curves
 from lkgp.studies.comparators.lkgp import OWN_KERNELS, PAPER_KERNELS
 from lkgp.studies.datasets import LCBENCH_SETS
 from lkgp.studies.pages import figures, tables
 from lkgp.studies.pages.published import paper_name, paper_results
 from lkgp.studies.pages.sections import latest, measured_on, method_names
 from lkgp.studies.records import Record, read
+from lkgp.studies.registry import CASES
 
 # The approximations of the paper's tables, which are ranked together with one form of LKGP at a time.
 APPROXIMATIONS = ("SVGP", "VNNGP", "CaGP")
@@ -126,14 +126,13 @@ def curves_figure(records: list[Record], page: Path) -> list[str]:
     }
     picture = page.with_name("experiment-curves.png")
     try:
-        truth = learning_curves(first["dataset"], first["size"] or ALL_CURVES, 0).values[first["shown"]["rows"]]
+        problem = CASES.get("lcbench").make_problem(first["dataset"], first["missing"], first["size"], 0)
     except InputError:
         if not picture.is_file():
             return []
     else:
-        figures.continued_curves(
-            truth, {method: shown[method] for method in method_names() if method in shown}, picture
-        )
+        ordered = {method: shown[method] for method in method_names() if method in shown}
+        figures.continued_curves(problem.values[first["shown"]["rows"]], ordered, picture)
     return [
         f"Three training runs of {first['dataset']} that were cut (black: observed, red: withheld), with two standard "
         "deviations:",
