@@ -16,7 +16,7 @@ from lkgp.studies.problems import Problem
 
 # Steps of the path that are measured: the first, the middle and the last one. More are more exact and take longer.
 PATH_POINTS = 3
-# Steps are cut off after these numbers of iterations to measure what one iteration takes, and what a step takes besides.
+# Steps are cut off after so few iterations to measure what an iteration takes, and what a step takes besides.
 # Neither is below linear_operator's least number of iterations; larger ones are more exact and take longer.
 CUT_ITERATIONS = (20, 50)
 
