@@ -14,7 +14,7 @@ import lkgp
 from lkgp import demo
 from lkgp.cli import app
 from lkgp.demo import curves as demo_curves
-from lkgp.studies import problems
+from lkgp.studies.cases.lcbench import learning_curves
 
 ROOT = Path(__file__).parents[1]
 
@@ -85,7 +85,7 @@ def test_every_link_and_picture_of_a_page_is_there(page):
 
 def test_real_learning_curves_are_continued_better_than_by_the_last_value(data_folder):
     """LCBench Fashion-MNIST, first 60 curves, split 0."""
-    case = problems.learning_curves(curves=60)
+    case = learning_curves(curves=60)
     Y, observed, seen = case.values, case.observed, case.seen
     gp = lkgp.LKGP().fit(case.coords, seen)
     mean, std = gp.predict(observation_noise=True)

@@ -1,1 +1,6 @@
-"""The benchmark suite: lkgp and its neighbours side by side, on the same data, the same split and the same kernels."""
+"""Studies: lkgp and other methods on the same data, split and kernels.
+
+`experiments` repeats the experiments of Lin et al. (2025); `benchmarks` measures time, memory and accuracy. Both run
+the comparators of `comparators/` on the cases of `cases/`, each run in a process of its own, and `pages/` writes what
+came out.
+"""

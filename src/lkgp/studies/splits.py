@@ -1,19 +1,19 @@
-"""Which cells the paper withholds. Its splits come from NumPy's old generator, seeded with 2025 + split, and so do these."""
+"""The splits of the paper. It draws them with NumPy's legacy generator, seeded with 2025 + split, and so do we."""
 
 import numpy as np
 
 FIRST_SEED = 2025
-# The share of learning curves that are cut.
+# The share of learning curves that are cut, as in the paper.
 CUT_CURVES = 0.9
 
 
 def split_generator(split: int) -> np.random.RandomState:
-    """What draws a split."""
+    """The generator of a split."""
     return np.random.RandomState(FIRST_SEED + split)
 
 
 def uniform_gaps(shape: tuple[int, int], missing: float, generator: np.random.RandomState) -> np.ndarray:
-    """Which cells are observed when a share of all of them is withheld at random, (n_1, n_2)."""
+    """Withhold a share of all cells at random. Returns which cells are observed, (n_1, n_2)."""
     size = shape[0] * shape[1]
     observed = np.ones(size, dtype=bool)
     observed[generator.choice(size, int(missing * size), replace=False)] = False
@@ -21,7 +21,7 @@ def uniform_gaps(shape: tuple[int, int], missing: float, generator: np.random.Ra
 
 
 def cut_curves(shape: tuple[int, int], generator: np.random.RandomState, cut: float = CUT_CURVES) -> np.ndarray:
-    """Which cells are observed when a share of the rows is withheld from some place on, drawn uniformly, (n_1, n_2)."""
+    """Cut a share of the rows, each at a uniformly drawn column. Returns which cells are observed, (n_1, n_2)."""
     observed = np.ones(shape, dtype=bool)
     for row in generator.choice(shape[0], int(cut * shape[0]), replace=False):
         observed[row, generator.randint(shape[1]) :] = False

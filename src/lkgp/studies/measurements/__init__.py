@@ -1,0 +1,1 @@
+"""What is measured of lkgp alone: products, growth, memory, and how well it stops training runs."""

@@ -1,0 +1,1 @@
+"""The pages, tables and figures, written from the recorded results alone."""
