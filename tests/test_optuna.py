@@ -14,7 +14,7 @@ from optuna_training import STEPS, train
 
 from lkgp import BFGS, InputError, fit
 from lkgp.curves.comparison import learning_size
-from lkgp.fitting.search import INTERRUPTED
+from lkgp.fitting import INTERRUPTED
 from lkgp.optuna import REASON, LKGPPruner
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)

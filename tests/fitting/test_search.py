@@ -268,8 +268,8 @@ def test_a_search_may_end_on_a_part_of_the_data(waves, monkeypatch):
     """Where that is asked for, and the part is large enough; the result is near that of all data, and says what it was."""
     monkeypatch.setattr("lkgp.data.subsets.COARSE_OBSERVATIONS", 500)
     largest = [subset.grid.num_observed for subset in coarse_levels(waves, seed=0)][-1]
-    part = lkgp.fit(smooth_model(), waves, optimizer=BFGS(enough=200))
-    whole = lkgp.fit(smooth_model(), waves, optimizer=BFGS(enough=10**6))
+    part = lkgp.fit(smooth_model(), waves, optimizer=BFGS(sufficient_observations=200))
+    whole = lkgp.fit(smooth_model(), waves, optimizer=BFGS(sufficient_observations=10**6))
     assert part.reason.endswith(f"on {largest} of the observations")
     assert part.converged
     assert "of the observations" not in whole.reason
@@ -285,7 +285,7 @@ def test_a_period_is_learned_where_the_search_ends_on_a_part(monkeypatch):
     values = np.sin(2 * np.pi * x / period + rng.uniform(0, 6, (100, 1))) + 0.1 * rng.normal(size=(100, 120))
     data = from_array([np.arange(100.0), x], np.where(rng.random(values.shape) < 0.3, np.nan, values))
     model = lkgp.LatentKroneckerGP([ScaleKernel(MaternKernel(nu=2.5)), PeriodicKernel()]).double()
-    result = lkgp.fit(model, data, optimizer=BFGS(enough=500))
+    result = lkgp.fit(model, data, optimizer=BFGS(sufficient_observations=500))
     assert "of the observations" in result.reason
     assert result.model.kernels[1].period_length.item() == pytest.approx(period, abs=0.1)
     assert result.model.kernels[1].raw_period_length.requires_grad

@@ -35,8 +35,8 @@ from lkgp.inference.costs import (
 )
 from lkgp.linalg.eigenbasis import FactorBasis
 from lkgp.linalg.whitening import block_multiplications, cheapest_block
+from lkgp.posterior import Posterior
 from lkgp.posterior.moments import Cells, joint_moments, row_moments
-from lkgp.posterior.posterior import Posterior
 
 
 def grid_data(shape, missing, seed=0):
@@ -102,7 +102,7 @@ def test_the_grid_pays_up_to_the_break_even_point():
         assert without.memory > with_grid.memory
 
 
-@pytest.mark.parametrize("method", [Direct(), Spectral(), Spectral(space="cells"), Spectral(space="dense")])
+@pytest.mark.parametrize("method", [Direct(), Spectral(), ObservationSpace(), ObservationSpace(dense=True)])
 def test_every_way_can_be_forced(method):
     case = CASES[2]
     chosen = plan(case.build(), case.data(), method)

@@ -12,7 +12,7 @@ from linear_operator.test.linear_operator_test_case import LinearOperatorTestCas
 
 from lkgp import PartialGrid
 from lkgp.linalg import LatentKronecker, LazyFactor, LowRankFactor, ToeplitzFactor, factor_rows
-from lkgp.model.model import LatentKroneckerGP
+from lkgp.model import LatentKroneckerGP
 
 
 @pytest.fixture(autouse=True)

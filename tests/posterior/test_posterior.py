@@ -6,7 +6,7 @@ import torch
 from cases import CASES, SOME, name
 
 from lkgp import LKGP, ConjugateGradients, ConvergenceWarning, Direct, Iterative, Plan, Spectral, condition
-from lkgp.inference.methods import plan
+from lkgp.inference import plan
 from lkgp.posterior.moments import Cells, joint_moments, row_moments
 
 ITERATIVE = Iterative(ConjugateGradients(rtol=1e-10), num_samples=2000)

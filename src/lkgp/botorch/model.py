@@ -23,7 +23,7 @@ from lkgp.botorch.outputs import SomeOutputs, check_outputs
 from lkgp.botorch.training_data import check_no_repeats, check_shapes, grid_from_rows
 from lkgp.data.grid import as_factor_coords
 from lkgp.data.standardization import Standardization
-from lkgp.model.model import default_kernels
+from lkgp.model import default_kernels
 from lkgp.posterior.moments import Cells, joint_moments
 
 

@@ -5,8 +5,8 @@ from typing import Annotated
 
 from lkgp.cli.console import print_line, typer
 from lkgp.cli.errors import report_errors
-from lkgp.studies import page as pages
-from lkgp.studies import suite
+from lkgp.studies import benchmarks
+from lkgp.studies.pages import performance
 
 
 def bench(
@@ -33,7 +33,7 @@ def bench(
     variable LKGP_DATA.
     """
     with report_errors(extra="bench", stopped="stopped; finished results were kept."):
-        results = suite.run(groups or list(suite.GROUPS), output, tell=print_line, only=method)
+        results = benchmarks.run(groups or [], output, contestants=method or [], print_line=print_line)
         if page is not None:
-            pages.write(results, page)
+            performance.write(results, page)
             print_line(f"wrote {page}")

@@ -5,8 +5,8 @@ from typing import Annotated
 
 from lkgp.cli.console import print_line, typer
 from lkgp.cli.errors import report_errors
-from lkgp.errors import InputError
-from lkgp.studies import plans, report, runs, synthetic
+from lkgp.studies import experiments
+from lkgp.studies.pages import experiments as experiments_page
 
 
 def experiment(
@@ -42,18 +42,17 @@ def experiment(
     """
     with report_errors(extra="experiments", stopped="stopped; finished results were kept."):
         if name == "report":
-            report.write(results, page)
+            experiments_page.write(results, page)
             print_line(f"wrote {page}")
             return
-        if name not in plans.EXPERIMENTS:
-            raise InputError(f"there is no experiment {name!r}; choose from {', '.join(plans.EXPERIMENTS)}, report.")
-        results.mkdir(parents=True, exist_ok=True)
-        if name == "synthetic":
-            synthetic.measure(results / "synthetic.jsonl", print_line)
-            return
-        chosen = plans.plan(
-            name, preset, methods=method or [], datasets=dataset or [], ratios=missing or [], seeds=seeds
+        experiments.run(
+            name,
+            results,
+            preset=preset,
+            methods=method or [],
+            datasets=dataset or [],
+            missing=missing or [],
+            seeds=seeds,
+            timeout=3600 * timeout,
+            print_line=print_line,
         )
-        runs.run_all(chosen, results / f"{name}.jsonl", print_line, 3600 * timeout)
-        if name == "sarcos":
-            synthetic.measure_break_even(results / "break_even.jsonl", print_line)

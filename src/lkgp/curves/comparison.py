@@ -16,7 +16,7 @@ from lkgp.curves.prediction import CurvePrediction
 from lkgp.curves.prior import curve_kernels, curve_noise
 from lkgp.curves.strides import Strides
 from lkgp.curves.values import Direction, Transform, ValueScale
-from lkgp.fitting.search import INTERRUPTED
+from lkgp.fitting import INTERRUPTED
 
 # Of the curves of finished runs, only this many strides, evenly spaced in their logarithm, and the last one are used.
 # It bounds the observations of a comparison to about 11 per run; curves are smooth, so more of them add little.
@@ -127,7 +127,7 @@ def most_similar(
         return runs
     points = encoding.points([run.configuration for run in runs], np.arange(len(runs), dtype=float))
     own = encoding.points([configuration], np.array([NEW_RUN]))
-    similarity = model.cross_factor(0, torch.from_numpy(own), torch.from_numpy(points))[0].detach().numpy()
+    similarity = model.terms[0].cross_factor(0, torch.from_numpy(own), torch.from_numpy(points))[0].detach().numpy()
     return [runs[i] for i in np.sort(np.argsort(-similarity, kind="stable")[:COMPARED_RUNS])]
 
 

@@ -13,7 +13,7 @@ from gpytorch.kernels import AdditiveKernel, Kernel, MaternKernel, RBFKernel, Sc
 from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.priors import LogNormalPrior
 
-from lkgp.model.model import learned_noise
+from lkgp.model import learned_noise
 
 
 class LogNormal(NamedTuple):

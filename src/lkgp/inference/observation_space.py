@@ -29,7 +29,6 @@ from lkgp.linalg.products import kronecker_matmul
 from lkgp.linalg.quadrature import trace_of_log
 from lkgp.linalg.roots import shifted_cholesky
 from lkgp.model import LatentKroneckerGP
-from lkgp.settings import check_positive
 from lkgp.solvers import ConjugateGradients, Solution, Solver, solve
 from lkgp.solvers.base import column_norms
 
@@ -72,7 +71,7 @@ class ObservationSpace(EstimatedMethod):
         """The same with a looser tolerance of the solver, unless that is no record of settings."""
         if not is_dataclass(self.solver):
             return self
-        solver: Solver = replace(self.solver, rtol=max(self.solver.rtol, rtol))  # type: ignore[type-var]
+        solver: Solver = replace(self.solver, rtol=max(self.solver.rtol, rtol))
         return replace(self, solver=solver)
 
     def plan(self, problem: PlanningProblem) -> Plan:
@@ -204,9 +203,16 @@ class ObservationSystem(System):
             Purpose.MEAN: self.method.rtol,
             Purpose.SAMPLES: self.method.sample_rtol,
         }
-        return self._solve(rhs, accuracy[purpose], goal, start)
+        return self.solve_to(rhs, accuracy[purpose], goal, start)
 
-    def _solve(self, rhs: Tensor, rtol: float, goal: float, start: Tensor | None = None) -> LatentSolution:
+    def solve_to(
+        self, rhs: Tensor, rtol: float, goal: float = math.inf, start: Tensor | None = None
+    ) -> LatentSolution:
+        """A^-1 B for B (n, c) to a relative error |e|_A <= rtol |x|_A, of which the solution's `residuals` are bounds.
+
+        goal: the relative residual |b - A x| / |b| that is allowed besides, of A as this system has it
+        start: the function that B is expected to be an observation of, at every cell, (c, N)
+        """
         equations = CellEquations(rhs, self.noise, self.exact, self.fast, self.inverse, self.data.grid)
         solved = equations.solve(rtol, INNER_SHARE * goal, start, self.method.max_iterations)
         values, errors, iterations, products, reason = solved
@@ -220,7 +226,7 @@ class ObservationSystem(System):
         return min(self.method.sample_rtol, SMALL_ERROR * self.spread / float(column_norms(rhs).max()))
 
     def correction(self, residual: Tensor, goal: float) -> Solution:
-        return self._solve(residual, 1.0, goal)
+        return self.solve_to(residual, 1.0, goal)
 
     def trusts(self, solution: Solution) -> bool:
         return self.method.solver is not None or bool((solution.residuals <= LOOSEST_RTOL).all())

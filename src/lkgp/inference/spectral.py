@@ -161,9 +161,16 @@ class SpectralSystem(System):
             Purpose.MEAN: self.method.rtol,
             Purpose.SAMPLES: self.method.sample_rtol,
         }
-        return self._solve(rhs, accuracy[purpose], goal, start)
+        return self.solve_to(rhs, accuracy[purpose], goal, start)
 
-    def _solve(self, rhs: Tensor, rtol: float, goal: float, start: Tensor | None = None) -> LatentSolution:
+    def solve_to(
+        self, rhs: Tensor, rtol: float, goal: float = math.inf, start: Tensor | None = None
+    ) -> LatentSolution:
+        """A^-1 B for B (n, c) to a relative error |e|_A <= rtol |x|_A, of which the solution's `residuals` are bounds.
+
+        goal: the relative residual |b - A x| / |b| that is allowed besides, of A as this system has it
+        start: the function that B is expected to be an observation of, at every cell, (c, N)
+        """
         equations = WeightEquations(self.space, rhs)
         # The inner residual is a little smaller than what is asked for, which leaves room for what was truncated.
         solved = equations.solve(rtol, INNER_SHARE * goal, start, self.method.max_iterations)
@@ -178,7 +185,7 @@ class SpectralSystem(System):
         return min(self.method.sample_rtol, SMALL_ERROR * self.spread / float(column_norms(rhs).max()))
 
     def correction(self, residual: Tensor, goal: float) -> Solution:
-        return self._solve(residual, 1.0, goal)
+        return self.solve_to(residual, 1.0, goal)
 
     def trusts(self, solution: Solution) -> bool:
         return bool((solution.residuals <= LOOSEST_RTOL).all())
@@ -191,18 +198,21 @@ class SpectralSystem(System):
 
     # The likelihood
 
+    @property
+    def known_logdet(self) -> Tensor:
+        """log det C C^T + log det D: what is left of log det A is the trace of the logarithm of the whitened system."""
+        return self.space.whitening.logdet + self.noise.log().sum()
+
     def log_determinant(
         self, seed: int, num_probes: int | None = None, steps: int | None = None, max_memory: float | None = None
     ) -> tuple[Tensor, float]:
-        # log det C C^T + log det D, and by quadrature the trace of the logarithm of the whitened system
-        known = self.space.whitening.logdet + self.noise.log().sum()
         count = 1 if self.complete else (num_probes or self.method.num_probes)
         generator = torch.Generator(self.noise.device).manual_seed(seed)
         shape = (self.space.size, count)
         normals = torch.randn(shape, generator=generator, dtype=torch.float64, device=self.noise.device)
         length = 1 if self.complete else (steps or self.method.lanczos_steps)
         left, error = trace_of_log(self.space.exact.__matmul__, random_signs(normals), length, max_memory=max_memory)
-        return left + known, 0.0 if self.complete else error
+        return left + self.known_logdet, 0.0 if self.complete else error
 
     @property
     def needs_probes(self) -> bool:

@@ -1,6 +1,6 @@
 """The covariance of the observed cells: products of factors, summed, and the noise."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -73,7 +73,7 @@ class LatentKronecker(LinearOperator):
 
     def latent_product(self, cells: Tensor) -> Tensor:
         """K X on the whole grid, for X (..., N, c), as (..., c, N)."""
-        return sum(kronecker_matmul(factors, cells) for factors in self.terms)  # type: ignore[return-value]
+        return sum_of(kronecker_matmul(factors, cells) for factors in self.terms)
 
     def _product_in_chunks(self, term: int, rhs: Tensor) -> Tensor:
         """P K_t P^T X for X (n, c), some columns at a time.
@@ -131,14 +131,14 @@ class LatentKronecker(LinearOperator):
     def latent_rows(self, index: Tensor) -> Tensor:
         """Rows `index` (b,) of P K P^T, dense, (b, n)."""
         pairs = [[(factor.rows_at, axis) for factor, axis in self._with_axes(term)] for term in self.terms]
-        return sum(_product([rows(axis[index]).index_select(1, axis) for rows, axis in term]) for term in pairs)  # type: ignore[return-value]
+        return sum_of(_product([rows(axis[index]).index_select(1, axis) for rows, axis in term]) for term in pairs)
 
     def latent_diagonal(self) -> Tensor:
         """The diagonal of P K P^T, (n,)."""
         parts = [
             [factor.entries_diagonal()[..., axis] for factor, axis in self._with_axes(term)] for term in self.terms
         ]
-        return sum(_product(part) for part in parts)  # type: ignore[return-value]
+        return sum_of(_product(part) for part in parts)
 
     def _with_axes(self, term: Sequence[Factor]) -> list[tuple[Factor, Tensor]]:
         return list(zip(term, self.grid.axis_index, strict=True))
@@ -167,13 +167,21 @@ class LatentKronecker(LinearOperator):
 
     def _get_indices(self, row_index: Tensor, col_index: Tensor, *batch_indices: Tensor) -> Tensor:
         noise = self.noise_diagonal().expand(*self.batch_shape, -1)[(*batch_indices, row_index)]
-        latent = sum(
+        latent = sum_of(
             _product(
                 [factor[(*batch_indices, axis[row_index], axis[col_index])] for factor, axis in self._with_axes(term)]
             )
             for term in self.terms
         )
         return latent + torch.where(row_index == col_index, noise, 0.0)
+
+
+def sum_of(parts: Iterable[Tensor]) -> Tensor:
+    """The sum over terms; one term as it is."""
+    first, *others = parts
+    for other in others:
+        first = first + other
+    return first
 
 
 def _product(parts: Sequence[Tensor]) -> Tensor:
@@ -185,21 +193,25 @@ def _product(parts: Sequence[Tensor]) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class CrossKronecker:
-    """(C_1 (x) ... (x) C_d) P^T: the covariance of the cells of another grid with the observed ones, N' x n.
+    """(sum_t C_t1 (x) ... (x) C_td) P^T: the covariance of the cells of another grid with the observed ones, N' x n.
 
-    factors: C_k, (n'_k, n_k), from the points of factor k to those of the other grid
+    terms: of every term C_k, (n'_k, n_k), from the points of factor k to those of the other grid
     """
 
-    factors: tuple[Factor | Tensor, ...]
+    terms: Sequence[Sequence[Factor | Tensor]]
     grid: PartialGrid
 
     def __matmul__(self, rhs: Tensor) -> Tensor:
         """The product with (n, c), as (N', c)."""
-        return kronecker_matmul(self.factors, self.grid.scatter(rhs)).mT
+        cells = self.grid.scatter(rhs)
+        return sum_of(kronecker_matmul(factors, cells) for factors in self.terms).mT
 
     def rows(self, index: Tensor) -> Tensor:
         """Rows `index` (b,) of the cross-covariance, dense, (b, n)."""
-        factors = [as_factor(factor) for factor in self.factors]
-        axes = torch.unravel_index(index, tuple(factor.shape[-2] for factor in factors))
-        parts = zip(factors, axes, self.grid.axis_index, strict=True)
-        return _product([factor.rows_at(axis).index_select(1, observed) for factor, axis, observed in parts])
+        parts = []
+        for term in self.terms:
+            factors = [as_factor(factor) for factor in term]
+            axes = torch.unravel_index(index, tuple(factor.shape[-2] for factor in factors))
+            triples = zip(factors, axes, self.grid.axis_index, strict=True)
+            parts.append(_product([f.rows_at(axis).index_select(1, observed) for f, axis, observed in triples]))
+        return sum_of(parts)

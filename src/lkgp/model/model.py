@@ -86,13 +86,12 @@ class LatentKroneckerGP(nn.Module):
             factors += term.factors(data.grid.coords, kinds[t * width : (t + 1) * width])
         return operators(*factors, self.noise_diagonal(data), grid=data.grid, num_terms=len(self.terms))
 
-    def cross_covariance(self, grid: PartialGrid, coords: Sequence[Tensor]) -> list[CrossKronecker]:
-        """The covariance of every cell of the product of `coords` with the observed cells, N' x n, term by term."""
+    def cross_covariance(self, grid: PartialGrid, coords: Sequence[Tensor]) -> CrossKronecker:
+        """The covariance of every cell of the product of `coords` with the observed cells, N' x n."""
         pairs = list(enumerate(zip(coords, grid.coords, strict=True)))
-        return [
-            CrossKronecker(tuple(term.cross_factor(k, new, old) for k, (new, old) in pairs), grid)
-            for term in self.terms
-        ]
+        return CrossKronecker(
+            [[term.cross_factor(k, new, old) for k, (new, old) in pairs] for term in self.terms], grid
+        )
 
     def prior_variance(self, coords: Sequence[Tensor]) -> Tensor:
         """k(x, x) at every cell of the product of `coords`, (n'_1, ..., n'_d)."""

@@ -15,9 +15,9 @@ from functools import reduce
 import torch
 from torch import Tensor
 
+from lkgp.linalg.kronecker import sum_of
 from lkgp.model import Term
 from lkgp.posterior.posterior import Posterior
-from lkgp.posterior.prior_draws import sum_of
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,11 +15,10 @@ from lkgp.errors import complain
 from lkgp.inference import Plan, Purpose, System, columns_at_once
 from lkgp.inference.base import gaussian_log_density
 from lkgp.linalg.factors import Factor
-from lkgp.linalg.kronecker import LatentKronecker, OperatorFactory
-from lkgp.linalg.products import kronecker_matmul
+from lkgp.linalg.kronecker import CrossKronecker, LatentKronecker, OperatorFactory, sum_of
 from lkgp.model import LatentKroneckerGP
 from lkgp.posterior.draws import DrawStore, PosteriorDraws, joined
-from lkgp.posterior.prior_draws import locate, sum_of
+from lkgp.posterior.prior_draws import locate
 from lkgp.solvers import Solution
 
 
@@ -109,10 +108,10 @@ class Posterior:
 
     def cross(self, coords: Sequence[Tensor], weights: Tensor) -> Tensor:
         """K(., X) W for W (n, c) at every cell of the product of `coords`, (N', c)."""
-        cells = self.data.grid.scatter(weights)
-        if all(points is known for points, known in zip(coords, self.data.grid.coords, strict=True)):
-            return self.system.operator.latent_product(cells).mT
-        return sum_of(kronecker_matmul(crosses, cells) for crosses in self.cross_factors(coords)).mT
+        grid = self.data.grid
+        if all(points is known for points, known in zip(coords, grid.coords, strict=True)):
+            return self.system.operator.latent_product(grid.scatter(weights)).mT
+        return CrossKronecker(self.cross_factors(coords), grid) @ weights
 
     # Moments
 

@@ -5,12 +5,13 @@ the sum over its terms. Where new points are asked for, R_k gets new rows and co
 the joint covariance of old and new points is exact in every combination of factors, and what was drawn before does not change.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
+from lkgp.linalg.kronecker import sum_of
 from lkgp.linalg.products import kronecker_matmul
 from lkgp.linalg.roots import TriangularRoot
 from lkgp.model import LatentKroneckerGP, Term
@@ -177,11 +178,3 @@ class PriorDraws:
 def evaluate(roots: Sequence[Tensor], normals: Tensor) -> Tensor:
     """(R_1 (x) ... (x) R_d) w for normals (num, w_1, ..., w_d), as (N', num)."""
     return kronecker_matmul(roots, normals.flatten(1).mT.contiguous()).mT
-
-
-def sum_of(parts: Iterable[Tensor]) -> Tensor:
-    """The sum over terms; of one term as it is."""
-    first, *others = parts
-    for other in others:
-        first = first + other
-    return first

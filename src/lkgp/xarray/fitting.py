@@ -11,9 +11,9 @@ from gpytorch.kernels import Kernel
 
 import xarray as xr
 from lkgp.errors import InputError
-from lkgp.fitting.search import BFGS
+from lkgp.fitting import BFGS
 from lkgp.gp import LKGP
-from lkgp.model.model import learned_noise
+from lkgp.model import learned_noise
 from lkgp.xarray.factors import Dims, choose_factors
 from lkgp.xarray.field_values import as_float_field, load_field, undecoded_fill_value
 from lkgp.xarray.kernels import default_kernels
@@ -29,7 +29,7 @@ FIRST_NOISE, MIN_NOISE = 0.05, 1e-5
 # Hyperparameters on which this many observations agree are known well enough to fill a field of millions of cells; the
 # fit may end on a part of the data of that size.
 SUFFICIENT_OBSERVATIONS = 100_000
-OPTIMIZER = BFGS(improvement=1e-4, enough=SUFFICIENT_OBSERVATIONS)
+OPTIMIZER = BFGS(improvement=1e-4, sufficient_observations=SUFFICIENT_OBSERVATIONS)
 
 
 def fit(

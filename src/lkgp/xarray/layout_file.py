@@ -12,9 +12,9 @@ from lkgp.errors import FileError
 from lkgp.persistence import ModelContents
 from lkgp.xarray.coordinate_scaling import CoordinateScaling
 from lkgp.xarray.factors import Factor
-from lkgp.xarray.layout import Layout
 from lkgp.xarray.formats.encoding import known_encoding
 from lkgp.xarray.formats.netcdf import NETCDF
+from lkgp.xarray.layout import Layout
 
 
 def add_layout(contents: ModelContents, layout: Layout, name: str, notes: Sequence[str]) -> ModelContents:

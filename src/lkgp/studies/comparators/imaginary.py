@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from lkgp import ConjugateGradients, LatentKroneckerGP, Observations
-from lkgp.linalg.factors import kronecker_matmul
+from lkgp.linalg import kronecker_matmul
 from lkgp.studies.models.grids import observations, on_grid
 from lkgp.studies.models.paper_recipe import paper_steps
 from lkgp.studies.predictions import SAMPLES, Prediction
@@ -62,7 +62,7 @@ class ImaginaryObservationsGP:
         self.iterations = 0
 
     def factors(self) -> list[Tensor]:
-        return [self.model.factor(k, x) for k, x in enumerate(self.data.grid.coords)]
+        return [factor.dense() for factor in self.model.terms[0].factors(self.data.grid.coords)]
 
     def precision_roots(self) -> Tensor:
         """D^-1/2 of every cell, (N, 1)."""

@@ -1,6 +1,6 @@
 """The iterative exact GP without use of the grid: the same model and recipe as the paper's, with one dense matrix."""
 
-from lkgp import BFGS, Spectral
+from lkgp import BFGS, ObservationSpace
 from lkgp.studies.comparators.lkgp import FitLKGP
 from lkgp.studies.comparators.paper_recipe import FitRecipe
 from lkgp.studies.models.paper_recipe import PlainRecipe, paper_steps
@@ -20,9 +20,9 @@ def settings(preset: str, experiment: str) -> Method:
     # The paper's recipe takes hours without a graphics card, so the small preset solves the same model with our own
     # engine. On the robot arm the search goes on until it no longer improves, to show that the model with the grid is
     # the same.
-    to_the_end = BFGS(improvement=1e-4, nats=0.05)
+    to_the_end = BFGS(improvement=1e-4, gain_per_parameter=0.05)
     optimizer = to_the_end if experiment == "sarcos" else BFGS(improvement=1e-3)
-    return FitLKGP(own=False, solver=Spectral(space="dense"), optimizer=optimizer)
+    return FitLKGP(own=False, solver=ObservationSpace(dense=True), optimizer=optimizer)
 
 
 # A dense matrix over the observed cells of the climate is too large for most machines.

@@ -4,7 +4,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from lkgp import BFGS, LKGP, Spectral
+from lkgp import BFGS, LKGP, ObservationSpace
 from lkgp.studies.predictions import SAMPLES, Prediction
 from lkgp.studies.problems import FIRST_NOISE, Problem
 from lkgp.studies.registry import BENCHMARK, COMPARATORS, PRESETS, Comparator, always
@@ -84,7 +84,7 @@ def details_of(gp: LKGP, problem: Problem, report: dict[str, Any]) -> dict[str, 
 COMPARATORS.register(Comparator(OWN_KERNELS, always(FitLKGP(own=True)), presets=PRESETS, order=1))
 COMPARATORS.register(Comparator(PAPER_KERNELS, always(FitLKGP(own=False)), presets=PRESETS, order=2))
 for position, (name, solver) in enumerate(
-    ((LKGP_NAME, "auto"), (WITH_GRID, Spectral(space="cells")), (WITHOUT_GRID, Spectral(space="dense")))
+    ((LKGP_NAME, "auto"), (WITH_GRID, ObservationSpace()), (WITHOUT_GRID, ObservationSpace(dense=True)))
 ):
     method = FitLKGP(own=False, solver=solver, samples=SAMPLES)
     COMPARATORS.register(Comparator(name, always(method), presets=(BENCHMARK,), order=20 + position))

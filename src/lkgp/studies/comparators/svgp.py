@@ -6,7 +6,7 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from lkgp.model.model import is_discrete
+from lkgp.model import is_discrete
 from lkgp.studies.models.row_gp import InducingPointModel, RowGP, fit_predict_rows, observed_rows, product_kernel
 from lkgp.studies.predictions import Prediction
 from lkgp.studies.problems import Problem
