@@ -59,7 +59,7 @@ def test_predictions_and_draws_are_those_of_the_dense_model(tasks):
     epochs = np.array([1.0, 2.0, 4.0, 7.0])
     model = LKGPRegressor(tasks=epochs).fit(X, Y)
     kernels, gp = model.model_.model_.kernels, model.model_
-    scalings = gp._standardization.coords
+    scalings = gp.standardization_.coords
     new = np.random.default_rng(1).normal(size=(5, 3))
 
     def scaled(x, k):
@@ -67,7 +67,7 @@ def test_predictions_and_draws_are_those_of_the_dense_model(tasks):
 
     lengths = [kernels[0].lengthscale.detach().numpy(), kernels[1].base_kernel.lengthscale.detach().numpy()]
     scale = kernels[1].outputscale.item()
-    shift, unit = gp._standardization.values.shift.item(), gp._standardization.values.scale.item()
+    shift, unit = gp.standardization_.values.shift.item(), gp.standardization_.values.scale.item()
     oracle = Oracle(
         [lambda x, z: matern52(x, z, lengths[0]), lambda x, z: scale * matern52(x, z, lengths[1])],
         [scaled(X, 0), scaled(epochs, 1)],

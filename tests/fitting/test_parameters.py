@@ -35,13 +35,13 @@ def test_scales_lengths_and_noises_are_logarithms_and_nothing_else_is():
         RBFKernel(lengthscale_constraint=Positive(transform=torch.exp, inv_transform=torch.log)),
     )
     assert names_in_logs(model) == {
-        "kernels.0.raw_outputscale",
-        "kernels.0.base_kernel.raw_lengthscale",
-        "kernels.1.raw_var",
-        "likelihood.noise_covar.raw_noise",
+        "terms.0.kernels.0.raw_outputscale",
+        "terms.0.kernels.0.base_kernel.raw_lengthscale",
+        "terms.0.kernels.1.raw_var",
+        "noise.likelihood.noise_covar.raw_noise",
     }
     model.kernels[0].raw_outputscale.requires_grad_(False)
-    assert "kernels.0.raw_outputscale" not in names_in_logs(model)
+    assert "terms.0.kernels.0.raw_outputscale" not in names_in_logs(model)
 
 
 @pytest.mark.parametrize("raw", [-800.0, -40.0, -36.0, -35.9, -3.0, 0.0, 2.0, 35.9, 36.1, 900.0])

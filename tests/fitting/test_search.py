@@ -1,7 +1,6 @@
 """The search for hyperparameters: its curvature, its steps, and the smaller data it begins on."""
 
 import math
-import sys
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -17,8 +16,9 @@ from lkgp import BFGS, Direct, InputError, from_array
 from lkgp.data.subsets import clustered, coarse_levels, thin
 from lkgp.fitting.information import average_information
 from lkgp.fitting.objective import Objective
-from lkgp.fitting.quasi_newton import maximise, step_within, updated
-from lkgp.inference.methods import factorise, plan
+from lkgp.fitting.optimizers.bfgs import with_sufficient_noise
+from lkgp.fitting.trust_region import maximise, step_within, updated
+from lkgp.inference import log_likelihood, plan
 
 
 def dense_information(model, case, data):
@@ -56,7 +56,7 @@ def dense_information(model, case, data):
 @pytest.mark.parametrize("case", CASES, ids=name)
 def test_the_average_information_is_that_of_the_dense_covariance(case):
     model, data = case.build(), case.data()
-    system = factorise(model, data, Direct(), 0)
+    system = Direct(axis=0).system(model, data, columns=1).reduction
     weights = system.solve(model.residuals(data).detach()[:, None])[:, 0]
     found = average_information(model, data, weights, system.solve, list(model.parameters())).numpy()
     dense = dense_information(model, case, data)
@@ -66,7 +66,7 @@ def test_the_average_information_is_that_of_the_dense_covariance(case):
 def test_priors_add_to_the_information():
     case = SOME[0]
     model, data = case.build(), case.data()
-    system = factorise(model, data, Direct(), 0)
+    system = Direct(axis=0).system(model, data, columns=1).reduction
     weights = system.solve(model.residuals(data).detach()[:, None])[:, 0]
     without = average_information(model, data, weights, system.solve, list(model.parameters()))
     model.likelihood.register_prior("noise_prior", GammaPrior(50.0, 500.0), "noise")
@@ -178,16 +178,16 @@ def test_settings_that_make_no_sense_are_refused():
 def test_the_information_is_found_some_columns_at_a_time(monkeypatch):
     """More parameters than the plan counts columns: the curvature is the same, and no solve is larger than the plan says."""
     case = Case("many lengths", (7, 6), "random", columns=(6, 4))
-    exact, widths, found = lkgp.fitting.objective.exact_mll, [], []
+    widths, found = [], []
 
-    def watched(*words):
-        likelihood = exact(*words)
+    def watched(*arguments, **settings):
+        likelihood = log_likelihood(*arguments, **settings)
         return replace(likelihood, solve=lambda x: (widths.append(x.shape[1]), likelihood.solve(x))[1])
 
-    monkeypatch.setattr("lkgp.fitting.objective.exact_mll", watched)
+    monkeypatch.setattr("lkgp.fitting.objective.log_likelihood", watched)
     for limit in (None, 1.0):
         model, data = case.build(), case.data()
-        objective = Objective(model, data, plan(model, data, Direct()), 0, None, limit)
+        objective = Objective(model, data, plan(model, data, Direct()).method, max_memory=limit)
         found.append(objective.evaluate().information())
     assert widths == [13, 9, 4]
     np.testing.assert_allclose(found[0], found[1], rtol=1e-9, atol=1e-9)
@@ -292,15 +292,14 @@ def test_a_period_is_learned_where_the_search_ends_on_a_part(monkeypatch):
 
 
 def test_a_start_that_is_far_too_sure_gets_more_noise_first(waves):
-    fitting = sys.modules["lkgp.fitting.search"]
     model = smooth_model(noise=1e-5)
     chosen = plan(model, waves, "auto", fitting=True)
-    objective = Objective(model, waves, chosen, 0, None)
+    objective = Objective(model, waves, chosen.method)
     before = objective.parameters.get()
-    here = fitting._with_enough_noise(objective, False)
+    here = with_sufficient_noise(objective)
     after = objective.parameters.get()
     assert 0.04 / 8 < model.noise_variance().item() < 0.04 * 8
     assert (before != after).sum() == 1
     assert np.allclose(here.gradient, objective.evaluate(value=False, expected=math.inf).gradient, rtol=0.05, atol=5.0)
     model.likelihood.raw_noise.requires_grad_(False)
-    assert fitting._with_enough_noise(Objective(model, waves, chosen, 0, None), False) is None
+    assert with_sufficient_noise(Objective(model, waves, chosen.method)) is None

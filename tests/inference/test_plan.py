@@ -15,6 +15,8 @@ from lkgp import (
     Direct,
     InputError,
     LatentKroneckerGP,
+    LeadingModes,
+    ObservationSpace,
     PartialGrid,
     Plan,
     Spectral,
@@ -24,19 +26,16 @@ from lkgp import (
     plan,
 )
 from lkgp.fitting.periods import repetition
-from lkgp.inference.costs import (
-    SOLVE_ARRAYS,
-    FactorRanks,
-    break_even,
-    cells_cost,
-    direct_cost,
-    missing_at_random,
-    modes_cost,
-)
+from lkgp.inference import break_even
+from lkgp.inference.base import System
+from lkgp.inference.costs import SOLVE_ARRAYS, FactorRanks, PlanningProblem, missing_at_random
+from lkgp.inference.direct import direct_cost
+from lkgp.inference.observation_space import observation_cost
+from lkgp.inference.spectral import spectral_cost
+from lkgp.inference.spectrum_estimate import kept_spectrum
 from lkgp.linalg.eigenbasis import FactorBasis
-from lkgp.linalg.whitening import block_multiplications, cheapest_block
-from lkgp.posterior import Posterior
-from lkgp.posterior.moments import Cells, joint_moments, row_moments
+from lkgp.linalg.leading_modes import block_multiplications, cheapest_block
+from lkgp.posterior import Cells, joint_moments, row_moments
 
 
 def grid_data(shape, missing, seed=0):
@@ -64,7 +63,7 @@ def test_small_data_are_factorised(case):
 
 def test_large_smooth_data_are_solved_in_the_eigenbasis():
     chosen = plan(smooth_model(0.1, 0.1), grid_data((600, 500), 0.2), "auto", fitting=True)
-    assert chosen.method.space == "modes"
+    assert isinstance(chosen.method, Spectral)
     assert "modes" in chosen.why
 
 
@@ -81,12 +80,23 @@ def robot(missing, states=1500):
 
 def test_factors_of_full_rank_are_solved_among_the_observations():
     chosen = plan(*robot(0.05, states=3000), "auto", fitting=True)
-    assert chosen.method.space == "cells"
+    assert chosen.method == ObservationSpace()
     assert "with the grid" in chosen.why
 
 
 def test_few_observations_of_a_large_grid_are_factorised():
     assert isinstance(plan(*robot(0.9), "auto", fitting=True).method, Direct)
+
+
+def problem_of(data, noise, fitting=True):
+    """What a plan knows of data whose kernels do not matter."""
+    model = smooth_model(*[1.0] * len(data.grid.shape), noise=noise)
+    return PlanningProblem(model, data, fitting=fitting)
+
+
+def ranks_of(matrix, tail=0.0):
+    values, low = kept_spectrum(matrix, tail, math.inf)
+    return FactorRanks(len(matrix), values, 1.0 if low else float(len(matrix) ** 3))
 
 
 def test_the_grid_pays_up_to_the_break_even_point():
@@ -96,8 +106,9 @@ def test_the_grid_pays_up_to_the_break_even_point():
     for missing, dense_is_cheaper in ((point - 0.1, False), (point + 0.1, True)):
         data = grid_data((1500, 7), missing)
         factors = [torch.eye(1500, dtype=torch.float64) + 0.1, torch.eye(7, dtype=torch.float64) + 0.1]
-        ranks = [FactorRanks.of(factor, 0.0) for factor in factors]
-        with_grid, without = (cells_cost(data.grid, ranks, 1e-4, 500, 1000, 1000, dense) for dense in (False, True))
+        ranks = [ranks_of(factor) for factor in factors]
+        problem = problem_of(data, noise=1e-4)
+        with_grid, without = (observation_cost(problem, ranks, 500, 1000, dense) for dense in (False, True))
         assert (without.multiplications < with_grid.multiplications) == dense_is_cheaper
         assert without.memory > with_grid.memory
 
@@ -144,13 +155,13 @@ def test_draws_do_not_depend_on_the_memory_they_are_made_in():
 
 def test_no_more_columns_are_solved_for_than_memory_allows(monkeypatch):
     """Covariances and moments of single cells are the same; draws on a larger grid are evaluated fewer at a time."""
-    case, solve, widths, results = CASES[2], Posterior.solve, [], []
+    case, solve, widths, results = CASES[2], System.solve, [], []
 
-    def watched(posterior, rhs, **words):
+    def watched(system, rhs, purpose, start=None):
         widths.append(rhs.shape[1])
-        return solve(posterior, rhs, **words)
+        return solve(system, rhs, purpose, start)
 
-    monkeypatch.setattr(Posterior, "solve", watched)
+    monkeypatch.setattr(System, "solve", watched)
     points = [torch.as_tensor(x) for x in case.new_coords()]
     for limit in (None, 1.0):
         widths.clear()
@@ -174,9 +185,9 @@ def test_long_smooth_factors_are_used_by_their_roots(monkeypatch):
     points = [[torch.as_tensor(x) for x in new] for new in (case.coords, case.new_coords())]
     results = []
     for pays in (10, 1000):
-        monkeypatch.setattr("lkgp.posterior.posterior.LOW_RANK_PAYS", pays)
+        monkeypatch.setattr("lkgp.inference.spectral.LOW_RANK_PAYS", pays)
         posterior = condition(case.build(), case.data(), Plan(method, ""))
-        assert ("low_rank" in posterior.structures) == (pays == 10)
+        assert ("low_rank" in posterior.system.structures) == (pays == 10)
         own = list(posterior.data.grid.coords)
         results.append(
             [f(x) for x in [own, *points] for f in (posterior.mean, posterior.variance, posterior.draws(3, 1))]
@@ -194,17 +205,17 @@ def test_ranks_are_those_of_the_spectrum(monkeypatch):
         for tail in (1e-6, 1e-2):
             true = FactorBasis.of(matrix, tail).rank
             for pays in (10, 1000):
-                monkeypatch.setattr("lkgp.inference.costs.PIVOTED_PAYS", pays)
-                assert FactorRanks.of(matrix, tail).rank == pytest.approx(true, rel=0.35, abs=3)
+                monkeypatch.setattr("lkgp.inference.spectrum_estimate.PIVOTED_PAYS", pays)
+                assert ranks_of(matrix, tail).rank == pytest.approx(true, rel=0.35, abs=3)
 
 
 def test_costs_grow_with_what_there_is_to_do():
-    ranks = [FactorRanks.of(torch.eye(n, dtype=torch.float64) + 1, 0.0) for n in (40, 30)]
-    grid = grid_data((40, 30), 0.3).grid
-    costs = [modes_cost(grid, ranks, 0.1, 100, columns, columns) for columns in (1, 10, 100)]
+    ranks = [ranks_of(torch.eye(n, dtype=torch.float64) + 1) for n in (40, 30)]
+    problem = problem_of(grid_data((40, 30), 0.3), noise=0.1)
+    costs = [spectral_cost(problem, ranks, 100, columns) for columns in (1, 10, 100)]
     assert costs[0].multiplications < costs[1].multiplications < costs[2].multiplications
     assert costs[0].memory < costs[1].memory < costs[2].memory
-    (small, m), (large, n) = (direct_cost(grid, 0, rank, False) for rank in (3, 30))
+    (small, m), (large, n) = (direct_cost(problem, 0, rank) for rank in (3, 30))
     assert m < n
     assert small.multiplications < large.multiplications
 
@@ -223,7 +234,7 @@ def test_the_reported_likelihood_is_that_of_the_oracle():
         posterior = condition(case.build(), case.data(), Plan(method, ""))
         value, spread = posterior.log_likelihood(200, 60)
         assert abs(value - case.oracle().log_likelihood()) <= (error if error is not None else 4.5 * spread + 1e-6)
-        assert 0 <= posterior.truncation <= method.tolerance * 1.01
+        assert 0 <= posterior.system.truncation <= method.tolerance * 1.01
 
 
 def periodic_data(period, shape=(30, 120), noise=0.3):
@@ -286,7 +297,12 @@ def test_a_fit_whose_solves_fail_at_the_start_stays_there(space):
     """Gradients of solves that went nowhere would lead anywhere."""
     case = Case("hard", (30, 25), "random", noise=1e-6)
     model = case.build().requires_grad_(True)
-    result = fit(model, case.data(), method=Spectral(space=space, max_block=1, max_iterations=1))
+    hopeless = {
+        "modes": Spectral(max_block=1, max_iterations=1),
+        "cells": ObservationSpace(preconditioner=LeadingModes(max_rank=1), max_iterations=1),
+        "dense": ObservationSpace(preconditioner=LeadingModes(max_rank=1), dense=True, max_iterations=1),
+    }
+    result = fit(model, case.data(), method=hopeless[space])
     assert not result.converged
     assert "stopped at the first hyperparameters" in result.reason
     assert "did not converge: the iteration limit was reached" in result.reason
@@ -295,8 +311,8 @@ def test_a_fit_whose_solves_fail_at_the_start_stays_there(space):
 
 
 def test_settings_of_spaces_are_checked():
-    with pytest.raises(InputError, match="space must be"):
-        replace(Spectral(), space="rows")
+    with pytest.raises(InputError, match="ObservationSpace: precision must be"):
+        replace(ObservationSpace(), precision="float16")
     with pytest.raises(InputError, match="max_block must be"):
         Spectral(max_block=-1)
 

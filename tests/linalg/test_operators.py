@@ -11,7 +11,7 @@ from linear_operator import settings
 from linear_operator.test.linear_operator_test_case import LinearOperatorTestCase
 
 from lkgp import PartialGrid
-from lkgp.linalg import LatentKronecker, LazyFactor, LowRankFactor, ToeplitzFactor, factor_rows
+from lkgp.linalg import DenseFactor, LatentKronecker, LazyFactor, LowRankFactor, ToeplitzFactor
 from lkgp.model import LatentKroneckerGP
 
 
@@ -45,7 +45,7 @@ class TestDenseFactors(LinearOperatorTestCase, unittest.TestCase):
         return dense[index][:, index] + torch.diag(linear_op.noise.expand(5))
 
     def dense_factor(self, factor):
-        return factor
+        return factor.dense()
 
 
 class TestToeplitzFactorAndCellNoise(TestDenseFactors):
@@ -55,8 +55,8 @@ class TestToeplitzFactorAndCellNoise(TestDenseFactors):
         return LatentKronecker(toeplitz, random_covariance(2).requires_grad_(True), noise, grid=small_grid())
 
     def dense_factor(self, factor):
-        if isinstance(factor, torch.Tensor):
-            return factor
+        if isinstance(factor, DenseFactor):
+            return factor.dense()
         lag = (torch.arange(3)[:, None] - torch.arange(3)).abs()
         return factor.column[lag]
 
@@ -100,20 +100,20 @@ def test_every_kind_of_factor_is_the_same_matrix(structure):
     kernel = RBFKernel().double()
     model = LatentKroneckerGP([kernel])
     dense = kernel(x).to_dense().detach()
-    factor = model.factor(0, x, structure)
-    expected = {"dense": torch.Tensor, "toeplitz": ToeplitzFactor, "lazy": LazyFactor, "low_rank": LowRankFactor}[
+    factor = model.terms[0].factor(0, x, structure)
+    expected = {"dense": DenseFactor, "toeplitz": ToeplitzFactor, "lazy": LazyFactor, "low_rank": LowRankFactor}[
         structure
     ]
     assert isinstance(factor, expected)
     rhs = torch.randn(40, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
         torch.testing.assert_close(factor.matmul(rhs), dense @ rhs, atol=1e-10, rtol=1e-10)
-        torch.testing.assert_close(factor_rows(factor, torch.tensor([3, 39])), dense[[3, 39]], atol=1e-10, rtol=1e-10)
+        torch.testing.assert_close(factor.rows_at(torch.tensor([3, 39])), dense[[3, 39]], atol=1e-10, rtol=1e-10)
         torch.testing.assert_close(
             factor[torch.tensor([1, 5]), torch.tensor([5, 7])], dense[[1, 5], [5, 7]], atol=1e-10, rtol=1e-10
         )
     if structure == "low_rank":
-        assert factor.root.shape[-1] < 25
+        assert factor.low_rank_root.shape[-1] < 25
 
 
 def test_lazy_factors_make_no_matrix_and_pass_gradients_on(monkeypatch):
@@ -127,7 +127,7 @@ def test_lazy_factors_make_no_matrix_and_pass_gradients_on(monkeypatch):
         return kernel(a, b).to_dense()
 
     rhs = torch.ones(300, 1, dtype=torch.float64)
-    monkeypatch.setattr("lkgp.linalg.factors.WORK_ENTRIES", 3000)
+    monkeypatch.setattr("lkgp.linalg.factors.base.WORK_ENTRIES", 3000)
     lazy = LazyFactor(points, points, evaluate=evaluate)
     (rhs.mT @ lazy._matmul(rhs)).backward()
     assert largest == 3000
@@ -141,10 +141,10 @@ def test_lazy_factors_make_no_matrix_and_pass_gradients_on(monkeypatch):
 @pytest.mark.parametrize("aligned_from", [6, 1000])
 @pytest.mark.parametrize("shape", [(9,), (9, 7), (5, 4, 3), (11, 3, 7)])
 def test_chunks_of_columns_aligned_rows_and_batches_change_nothing(shape, aligned_from, wide, monkeypatch):
-    monkeypatch.setattr("lkgp.linalg.factors.WIDE", wide)
+    monkeypatch.setattr("lkgp.linalg.products.WIDE", wide)
     monkeypatch.setattr("lkgp.linalg.kronecker.CHUNK_CELLS", 2 * int(np.prod(shape)))
     monkeypatch.setattr("lkgp.linalg.kronecker.CHUNK_COLUMNS", 1)
-    monkeypatch.setattr("lkgp.linalg.factors.ALIGNED_FROM", aligned_from)
+    monkeypatch.setattr("lkgp.linalg.products.ALIGNED_FROM", aligned_from)
     generator = torch.Generator().manual_seed(0)
     factors = [torch.randn(size, size, dtype=torch.float64, generator=generator) for size in shape]
     observed = torch.rand(shape, generator=generator) < 0.7

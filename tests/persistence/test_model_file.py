@@ -177,7 +177,7 @@ def test_unknown_kernels_and_versions_are_refused(path):
     whole = path.read_bytes()
 
     def rename(header):
-        header["model"]["kernels"][1]["class"] = "os.system"
+        header["model"]["terms"][0][1]["class"] = "os.system"
 
     rewrite(path, rename)
     with pytest.raises(FileError, match=r"names the kernel 'os\.system', which lkgp does not know"):

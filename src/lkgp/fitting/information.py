@@ -48,7 +48,7 @@ def _directions(
     """dA_j a for every parameter, (n, P), and for those of the mean sqrt(2) dm_j; and which are the mean's, (P,)."""
     coords, index = data.grid.coords, data.grid.index
     factors = [term.factors(coords) for term in model.terms]
-    noise, mean = model.noise_diagonal(data), model.mean.of(data)
+    noise, mean = model.noise_diagonal(data).clone(), model.mean.of(data).clone()
     cells = data.grid.scatter(weights[:, None])
     of_mean = {id(p) for p in model.mean.parameters()}
     unchanged = [kronecker_matmul(of_term, cells)[0, index] for of_term in factors]
@@ -84,7 +84,7 @@ def _scatter_information(model: LatentKroneckerGP, data: Observations, parameter
     if data.scatter is None:
         return torch.zeros(total, total, dtype=torch.float64, device=data.values.device)
     more = (data.counts - 1).double()
-    before = model.noise.measurement_variance(data).log().expand(len(more))
+    before = model.noise.measurement_variance(data).log().expand(len(more)).clone()
     of_noise = {id(p) for p in model.noise.parameters()}
     slopes = more.new_zeros(len(more), total)
     column = 0

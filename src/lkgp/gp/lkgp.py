@@ -97,6 +97,7 @@ class LKGP:
         self.seed, self.progress, self.max_memory, self.strict = as_seed(seed), progress, max_memory, strict
         self._state: FittedState | None = None
         self._report: Report | None = None
+        self._reported: set[tuple[int, int]] = set()
 
     # Fitting
 
@@ -390,7 +391,7 @@ class LKGP:
         self._state, self._report, failures = self._engine().run(
             model, standardization, observations, kind, everywhere, optimize, start
         )
-        self._reported: set[tuple[int, int]] = set()
+        self._reported = set()
         for failure in failures:
             complain(failure, self.strict)
         return self

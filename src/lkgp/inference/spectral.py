@@ -163,9 +163,7 @@ class SpectralSystem(System):
         }
         return self.solve_to(rhs, accuracy[purpose], goal, start)
 
-    def solve_to(
-        self, rhs: Tensor, rtol: float, goal: float = math.inf, start: Tensor | None = None
-    ) -> LatentSolution:
+    def solve_to(self, rhs: Tensor, rtol: float, goal: float = math.inf, start: Tensor | None = None) -> LatentSolution:
         """A^-1 B for B (n, c) to a relative error |e|_A <= rtol |x|_A, of which the solution's `residuals` are bounds.
 
         goal: the relative residual |b - A x| / |b| that is allowed besides, of A as this system has it

@@ -53,18 +53,18 @@ class FactorSpectrum:
     def kept(self, largest_tail: float, largest_value: float = math.inf) -> tuple[Tensor, float]:
         """The eigenvalues that `FactorBasis.of` would keep, descending, (r,), and the multiplications of finding the pairs."""
         if self.neighbours is None:
-            values, low = _kept(self.matrix, largest_tail, largest_value)
+            values, low = kept_spectrum(self.matrix, largest_tail, largest_value)
             decomposition = self.points * len(values) ** 2 * 3 if low else EIGH * self.points**3
             return values, decomposition
-        values, _ = _kept(self.matrix, largest_tail / self.spread, largest_value / self.spread)
+        values, _ = kept_spectrum(self.matrix, largest_tail / self.spread, largest_value / self.spread)
         values = values * self.spread
         if len(values) > SOME_POINTS // 2:
-            one_run, _ = _kept(self.neighbours, largest_tail / self.spread, largest_value)
+            one_run, _ = kept_spectrum(self.neighbours, largest_tail / self.spread, largest_value)
             values = one_run.repeat_interleave(math.ceil(self.spread))
         return values, 3.0 * self.points * len(values) ** 2
 
 
-def _kept(matrix: Tensor, largest_tail: float, largest_value: float) -> tuple[Tensor, bool]:
+def kept_spectrum(matrix: Tensor, largest_tail: float, largest_value: float) -> tuple[Tensor, bool]:
     """The eigenvalues of a matrix (n, n) that matter, descending, and whether a pivoted factorisation finds that they are few."""
     n = len(matrix)
     if n >= PIVOTED_PAYS:

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from lkgp.model import LatentKroneckerGP, as_noise
+from lkgp.model import LatentKroneckerGP, LearnedNoise, Noise, as_noise
 from lkgp.persistence import kernels as described
 from lkgp.persistence.fitted import DTYPES, build_model, describe_model, dtype_name
 from lkgp.persistence.records import build_settings, describe_settings
@@ -48,8 +48,14 @@ def build_settings_of(header: dict[str, Any], tensors: dict[str, Tensor]) -> dic
     kernels, noise = None, settings.pop("noise")
     if "given" in header:
         given = build_model(header["given"], "given", tensors)
-        kernels, noise = list(given.kernels), noise if noise is not None else given.noise
+        kernels, noise = list(given.kernels), noise if noise is not None else _as_given(given.noise)
     elif "given noise" in header:
-        noise = described.build_noise(header["given noise"]["noise"])
-        described.restore_parameters(noise, "given noise", tensors, header["given noise"]["frozen"])
+        built = described.build_noise(header["given noise"]["noise"])
+        described.restore_parameters(built, "given noise", tensors, header["given noise"]["frozen"])
+        noise = _as_given(built)
     return {"kernels": kernels, "noise": noise, **settings}
+
+
+def _as_given(noise: Noise) -> Any:
+    """A noise of one learned variance as the likelihood that it was given as; any other as it is."""
+    return noise.likelihood if isinstance(noise, LearnedNoise) else noise

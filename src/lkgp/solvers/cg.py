@@ -46,15 +46,20 @@ class DescentEquations(LinearEquations):
         super().__init__(operator, rhs, norms, rtol)
         self.preconditioner = preconditioner
 
-    def correction(self, residual: Tensor, excess: Tensor, budget: int) -> Correction:
+    def correct(self, unknowns: Tensor, active: Tensor, residual: Tensor, excess: Tensor, budget: int) -> Correction:
         # The residual that conjugate gradients carry along drifts from the true one; `refine` starts them again from there.
-        step = torch.zeros_like(residual)
-        columns = torch.arange(residual.shape[1], device=residual.device)
+        # They work on the unknowns themselves: a step of its own would be one more array of their size.
         goal = AIM * self.rtol
         products, iterations, failure = descend(
-            self.operator, self.preconditioner, step, residual, columns, goal, budget
+            self.operator, self.preconditioner, unknowns, residual, active, goal, budget
         )
-        return Correction(step, iterations, products, failure)
+        return Correction(None, iterations, products, failure)
+
+    def correction(self, residual: Tensor, excess: Tensor, budget: int) -> Correction:
+        step = torch.zeros_like(residual)
+        columns = torch.arange(residual.shape[1], device=residual.device)
+        found = self.correct(step, columns, residual, excess, budget)
+        return Correction(step, found.iterations, found.products, found.failure)
 
 
 def descend(

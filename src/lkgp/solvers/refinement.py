@@ -15,9 +15,11 @@ LEAST_PROGRESS = 0.5
 
 @dataclass(frozen=True, eq=False)
 class Correction:
-    """step: what to add to some columns of the unknowns, (m, a); failure: why no more can be done, if so."""
+    """step: what was added to some columns of the unknowns, (m, a); None where it is not known and cannot be taken back
+    failure: why no more can be done, if so
+    """
 
-    step: Tensor
+    step: Tensor | None
     iterations: int
     products: int
     failure: Reason | None = None
@@ -49,6 +51,16 @@ class Refinable(ABC):
 
         The residual may be overwritten.
         """
+
+    def correct(self, unknowns: Tensor, active: Tensor, residual: Tensor, excess: Tensor, budget: int) -> Correction:
+        """Add a correction to the `active` columns (a,) of the unknowns (m, c), whose residual is (m, a)."""
+        found = self.correction(residual, excess, budget)
+        assert found.step is not None
+        if len(active) == unknowns.shape[1]:
+            unknowns.add_(found.step)
+        else:
+            unknowns.index_add_(1, active, found.step)
+        return found
 
     def sharpen(self) -> bool:
         """Compute corrections more accurately from now on; False if they already are as accurate as can be."""
@@ -136,16 +148,14 @@ def refine(equations: Refinable, unknowns: Tensor, max_iterations: int) -> Refin
         if not len(active):
             break
         before = size
-        everything = len(active) == len(size)
-        some = residual if everything else residual[:, active]
-        found = equations.correction(some, excess[active], max_iterations - iterations)
-        del some, residual
-        _add(unknowns, active, found.step, everything)
+        residual = residual if len(active) == len(size) else residual[:, active]
+        found = equations.correct(unknowns, active, residual, excess[active], max_iterations - iterations)
+        del residual
         iterations, products = iterations + found.iterations, products + found.products + equations.residual_products
         residual = equations.residual(unknowns)
         size = equations.size(residual)
         worse = ~(size[active] <= before[active])
-        if bool(worse.any()):
+        if bool(worse.any()) and found.step is not None:
             # Rounding led astray, or the matrix is not positive definite: these columns stay as they were.
             unknowns[:, active[worse]] -= found.step[:, worse]
             residual, products = equations.residual(unknowns), products + equations.residual_products
@@ -156,10 +166,3 @@ def refine(equations: Refinable, unknowns: Tensor, max_iterations: int) -> Refin
             break
         del found
     return Refined(unknowns, residual, size, excess, iterations, products, failure)
-
-
-def _add(unknowns: Tensor, columns: Tensor, step: Tensor, everything: bool) -> None:
-    if everything:
-        unknowns.add_(step)
-    else:
-        unknowns.index_add_(1, columns, step)
