@@ -486,7 +486,9 @@ def test_bad_questions_get_one_clear_sentence(fitted):
 
 @pytest.mark.parametrize("solver", ["auto", Iterative()], ids=["direct", "iterative"])
 def test_extremes_are_handled(solver):
-    """Constant targets, one observation, one-point axes, near-duplicate and far-off coordinates: finite numbers, no error."""
+    """Constant targets, one observation, one-point axes, near-duplicate and far-off coordinates: finite numbers, no
+    error.
+    """
     coords, values = good()
     single = np.full((4, 3), np.nan)
     single[2, 1] = 7.0

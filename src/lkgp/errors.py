@@ -21,7 +21,9 @@ class ConvergenceError(RuntimeError):
 
 
 class TooLargeError(RuntimeError):
-    """Something cannot be computed for the present hyperparameters within its limits; a search steps back from there."""
+    """Something cannot be computed for the present hyperparameters within its limits; a search steps back from
+    there.
+    """
 
 
 class ConvergenceWarning(UserWarning):
@@ -29,7 +31,9 @@ class ConvergenceWarning(UserWarning):
 
 
 def complain(message: str, strict: bool) -> None:
-    """Say that something did not converge: by an error where that was asked for, else by a warning at the caller's own line."""
+    """Say that something did not converge: by an error where that was asked for, else by a warning at the caller's
+    own line.
+    """
     if strict:
         raise ConvergenceError(message)
     frame, level = sys._getframe(1), 2

@@ -47,8 +47,8 @@ class DrawReport:
 
 @dataclass(frozen=True)
 class Report:
-    """Made by `LKGP.fit` and `LKGP.update`; `print(gp.report_)` shows it. It never changes; draws that are solved for later make a
-    new one.
+    """Made by `LKGP.fit` and `LKGP.update`; `print(gp.report_)` shows it. It never changes; draws that are solved for
+    later make a new one.
 
     method: how inference was done, and why
     structures: the kind of each factor ("dense", "toeplitz", ...)
@@ -60,9 +60,10 @@ class Report:
     residuals: true relative residual of the solve for the mean, (1,)
     draws: how the solves for draws went, one entry per set
     solve: why the solve for the mean stopped
-    log_likelihood, log_likelihood_error: log p(Y) with the hyperparameters that were found, in the units of the data, and its
-        standard error; 0 where it is exact
-    truncation: a bound of what the parts of spectra that were left out change of it, per observation; the solves know the whole
+    log_likelihood, log_likelihood_error: log p(Y) with the hyperparameters that were found, in the units of the data,
+        and its standard error; 0 where it is exact
+    truncation: a bound of what the parts of spectra that were left out change of it, per observation; the solves know
+        the whole
     predicted: "multiplications" and "memory" in bytes, as expected before the posterior was computed
     noise_std: standard deviation of the noise in the units of the data; None where it was given for each cell
     variance: where standard deviations come from

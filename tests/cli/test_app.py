@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from command_line import run
@@ -24,11 +25,15 @@ OPTIONAL = (
 )
 
 
-def run_without(packages, *arguments):
+RESULTS = Path(__file__).parents[2] / "docs" / "results"
+
+
+def run_without(packages, *arguments, folder=None):
     """A command in a process in which some packages cannot be imported."""
     block = f"import sys; [sys.modules.__setitem__(name, None) for name in {packages!r}]"
     start = f"{block}; sys.argv = {['lkgp', *arguments]!r}; from lkgp.cli import main; main()"
-    return subprocess.run([sys.executable, "-W", "ignore", "-c", start], capture_output=True, text=True, check=False)
+    command = [sys.executable, "-W", "ignore", "-c", start]
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -65,16 +70,21 @@ def test_the_demo_needs_no_package_of_other_commands():
         (("inspect", "in.nc"), "pandas", "files"),
         (("validate", "model.lkgp"), "xarray", "files"),
         (("demo",), "matplotlib", "cli"),
-        (("bench", "nothing"), "optuna", "bench"),
-        (("experiment", "report"), "matplotlib", "experiments"),
+        (("experiment", "report", "--results", str(RESULTS), "--page", "page.md"), "matplotlib", "experiments"),
     ],
 )
-def test_a_missing_package_is_named_in_one_sentence(command, package, extra):
-    done = run_without((package,), *command)
+def test_a_missing_package_is_named_in_one_sentence(command, package, extra, tmp_path):
+    done = run_without((package,), *command, folder=tmp_path)
     assert done.returncode == 2, done.stderr
     assert done.stderr.strip() == (
         f"this command needs the package {package}; install it with: pip install 'lkgp[{extra}]'"
     )
+
+
+def test_a_benchmark_names_the_package_that_it_lacks(tmp_path):
+    done = run_without(("optuna",), "bench", "pruning", folder=tmp_path)
+    assert done.returncode == 2, done.stderr
+    assert "needs the package optuna, which is not installed; install it with: pip install" in done.stderr
 
 
 def test_the_command_line_itself_needs_typer_and_rich():

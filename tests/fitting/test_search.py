@@ -22,7 +22,9 @@ from lkgp.inference import log_likelihood, plan
 
 
 def dense_information(model, case, data):
-    """1/2 a^T dA_i A^-1 dA_j a by central differences of the dense covariance, over max(1, r^T a / n); 1^T A^-1 1 for the mean."""
+    """1/2 a^T dA_i A^-1 dA_j a by central differences of the dense covariance, over max(1, r^T a / n); 1^T A^-1 1
+    for the mean.
+    """
     index = np.flatnonzero(~np.isnan(case.y).ravel())
 
     def dense():
@@ -176,7 +178,9 @@ def test_settings_that_make_no_sense_are_refused():
 
 
 def test_the_information_is_found_some_columns_at_a_time(monkeypatch):
-    """More parameters than the plan counts columns: the curvature is the same, and no solve is larger than the plan says."""
+    """More parameters than the plan counts columns: the curvature is the same, and no solve is larger than the plan
+    says.
+    """
     case = Case("many lengths", (7, 6), "random", columns=(6, 4))
     widths, found = [], []
 
@@ -265,7 +269,9 @@ def smooth_model(noise=0.05):
 
 
 def test_a_search_may_end_on_a_part_of_the_data(waves, monkeypatch):
-    """Where that is asked for, and the part is large enough; the result is near that of all data, and says what it was."""
+    """Where that is asked for, and the part is large enough; the result is near that of all data, and says what it
+    was.
+    """
     monkeypatch.setattr("lkgp.data.subsets.COARSE_OBSERVATIONS", 500)
     largest = [subset.grid.num_observed for subset in coarse_levels(waves, seed=0)][-1]
     part = lkgp.fit(smooth_model(), waves, optimizer=BFGS(sufficient_observations=200))

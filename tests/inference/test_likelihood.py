@@ -99,8 +99,9 @@ def test_probes_of_the_whole_space_make_the_stochastic_likelihood_exact(case, pr
 
 @pytest.mark.parametrize("case", SOME, ids=name)
 def test_stochastic_gradients_are_unbiased_and_settle_as_probes_grow(case):
-    """z-test over independent estimates: all entries within 4.5 standard errors (false alarms: below 1e-4 in all), and four times
-    the probes halve the error."""
+    """z-test over independent estimates: all entries within 4.5 standard errors (false alarms: below 1e-4 in all), and
+    four times the probes halve the error.
+    """
     model, data = case.build(), case.data()
     dense = gradients(dense_log_likelihood(model, case, data), model)
     method = Iterative(TIGHT, None)

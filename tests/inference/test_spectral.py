@@ -1,4 +1,6 @@
-"""Inference in the truncated eigenbasis against the dense oracle: every block size, both precisions, complete and partial grids."""
+"""Inference in the truncated eigenbasis against the dense oracle: every block size, both precisions, complete and
+partial grids.
+"""
 
 import math
 from dataclasses import replace
@@ -229,7 +231,9 @@ def test_the_posterior_is_that_of_the_oracle_in_every_space(case, space):
 @pytest.mark.parametrize("missing", [0.0, 0.3])
 @pytest.mark.parametrize("space", ["modes", "cells"])
 def test_error_bars_are_right_where_the_posterior_is_far_narrower_than_the_prior(missing, space):
-    """Smooth functions, many observations, default tolerances: what is left out or solved loosely must not widen the error bars."""
+    """Smooth functions, many observations, default tolerances: what is left out or solved loosely must not widen the
+    error bars.
+    """
     rng = np.random.default_rng(0)
     x = np.linspace(-1.7, 1.7, 60)
     values = np.where(rng.random((60, 60)) < missing, np.nan, rng.normal(size=(60, 60)))
@@ -364,7 +368,9 @@ def test_zero_right_hand_sides_are_solved_by_zero(case):
 
 
 def test_a_fit_in_the_eigenbasis_finds_what_the_exact_fit_finds():
-    """The exact likelihood at its optimum is lower by less than half a nat a parameter, which is one standard error of each."""
+    """The exact likelihood at its optimum is lower by less than half a nat a parameter, which is one standard error
+    of each.
+    """
     rng = np.random.default_rng(3)
     X, T = rng.uniform(0, 3, (40, 1)), np.linspace(0, 1, 25)
     smooth = np.sin(2 * X) * np.cos(3 * T) + X * T

@@ -129,7 +129,7 @@ def test_a_kernel_that_is_given_twice_is_two(tmp_path):
     one, two = LatentKroneckerGP([kernel]), LatentKroneckerGP([kernel, kernel])
     assert float(one.log_prior().detach()) == float(two.log_prior().detach())
     shared = LKGP([kernel + kernel, RBFKernel()]).fit([X[:, :1], T], Y, optimize=False)
-    with pytest.raises(InputError, match="a kernel is in the model twice"):
+    with pytest.raises(InputError, match="the same kernel is in the model twice"):
         shared.save(tmp_path / "m.lkgp")
 
 

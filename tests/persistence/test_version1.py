@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lkgp import LKGP, BFGS, Direct, Iterative, ObservationSpace, Spectral
+from lkgp import BFGS, LKGP, Direct, Iterative, ObservationSpace, Spectral
 
 FOLDER = Path(__file__).parent / "version1"
 METHODS = {

@@ -92,7 +92,9 @@ def test_preconditioners_keep_the_solution(case, preconditioner):
 @pytest.mark.parametrize("case", CASES, ids=name)
 @pytest.mark.parametrize("preconditioner", PRECONDITIONERS, ids=class_name)
 def test_a_preconditioner_is_one_matrix(case, preconditioner):
-    """solve, root and logdet belong to the same symmetric positive definite M = G G^T, and M <= A where that is said."""
+    """solve, root and logdet belong to the same symmetric positive definite M = G G^T, and M <= A where that is
+    said.
+    """
     built = preconditioner.build(case.build().covariance(case.data()).detach())
     n = len(case.oracle().matrix)
     inverse = built.solve(torch.eye(n, dtype=torch.float64)).numpy()
@@ -238,7 +240,9 @@ def test_every_solver_and_preconditioner_is_in_these_lists():
 
 
 def peak_bytes(function):
-    """The most bytes that PyTorch's allocator had given out at once while `function` ran, beyond what it held before."""
+    """The most bytes that PyTorch's allocator had given out at once while `function` ran, beyond what it held
+    before.
+    """
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
         function()
     changes = [event.nbytes() for event in profile.profiler.kineto_results.events() if event.name() == "[memory]"]

@@ -5,7 +5,9 @@ import torch
 
 
 def dense_log_likelihood(model, case, data):
-    """The oracle's likelihood as a function of the parameters of `model`, by dense autograd through GPyTorch's kernels only."""
+    """The oracle's likelihood as a function of the parameters of `model`, by dense autograd through GPyTorch's
+    kernels only.
+    """
     matrix = torch.ones(1, 1, dtype=torch.float64)
     for kernel, x in zip(model.kernels, case.coords, strict=True):
         matrix = torch.kron(matrix, kernel(torch.as_tensor(x)).to_dense())

@@ -26,11 +26,12 @@ def as_factor_coords(coords: Tensor, place: str) -> Tensor:
         coords = coords[:, None]
     if coords.ndim != 2 or coords.numel() == 0:
         raise InputError(
-            f"{place} must be a list of points, shape (n,) or (n, columns), not {tuple(coords.shape)}; give one point a row."
+            f"{place} must be a list of points, shape (n,) or (n, columns), not {tuple(coords.shape)}; give one point "
+            "per row."
         )
     bad = torch.nonzero(~torch.isfinite(coords).all(dim=1)).flatten()
     if len(bad):
-        raise InputError(f"{place} has a NaN or infinite value in row {int(bad[0])}; remove that row or mend it.")
+        raise InputError(f"{place} has a NaN or infinite value in row {int(bad[0])}; remove that row or fix it.")
     return coords
 
 
@@ -62,8 +63,8 @@ class PartialGrid:
             repeat = first_repeat(x)
             if repeat is not None:
                 raise InputError(
-                    f"the coordinates of factor {k} repeat: rows {repeat[0]} and {repeat[1]} are both {x[repeat[0]].tolist()}; "
-                    "merge those slices, or read the data as a table with duplicates='mean'."
+                    f"the coordinates of factor {k} repeat: rows {repeat[0]} and {repeat[1]} are both "
+                    f"{x[repeat[0]].tolist()}; merge those slices, or read the data as a table with duplicates='mean'."
                 )
         if not bool(self.observed.any()):
             raise InputError("nothing is observed: every value is NaN; at least one cell must have a value.")

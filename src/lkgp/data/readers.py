@@ -19,7 +19,8 @@ class Observations(NamedTuple):
     values: of the observed cells, (n,)
     counts: how many measurements each value is the mean of, (n,)
     noise_variance: of each value, (n,), where it is known; None where it is to be learned
-    scatter: the sum of squares of the measurements about each value, (n,), where values are means of several and that is known
+    scatter: the sum of squares of the measurements about each value, (n,), where values are means of several and that
+        is known
     """
 
     grid: PartialGrid
@@ -92,18 +93,22 @@ def check_factors(coords: Any) -> None:
 
 
 def known_noise(noise_variance: Any, like: Tensor, needed: Tensor) -> Tensor:
-    """A known noise variance, a number or an array, as a tensor of the shape of `like`; checked where `needed` is True."""
+    """A known noise variance, a number or an array, as a tensor of the shape of `like`; checked where `needed` is
+    True.
+    """
     noise = as_real_tensor(noise_variance, "the noise variance").to(like)
     if noise.ndim and noise.shape != like.shape:
         raise InputError(
-            f"the noise variance has shape {tuple(noise.shape)} but the values have {tuple(like.shape)}; give one number, or one a value."
+            f"the noise variance has shape {tuple(noise.shape)} but the values have {tuple(like.shape)}; give one "
+            "number, or one per value."
         )
     noise = noise.expand(like.shape)
     bad = torch.nonzero(needed & ~((noise > 0) & torch.isfinite(noise)))
     if len(bad):
         where = tuple(bad[0].tolist())
         raise InputError(
-            f"the noise variance at {where} is {float(noise[where]):g}; it must be positive and finite wherever a value was observed."
+            f"the noise variance at {where} is {float(noise[where]):g}; it must be positive and finite wherever a "
+            "value was observed."
         )
     return noise
 
@@ -173,8 +178,8 @@ def from_table(
         where = torch.nonzero(present).flatten()[group == worst].tolist()
         named = ", ".join(str(points[k][label[where[0]]].tolist()) for k, label in enumerate(labels))
         raise InputError(
-            f"rows {where[0]} and {where[1]} of {place} are the same cell ({named}), and {int((counts > 1).sum())} cells repeat "
-            "in all; remove the repeats, or pass duplicates='mean' to average them."
+            f"rows {where[0]} and {where[1]} of {place} are the same cell ({named}), and {int((counts > 1).sum())} "
+            "cells repeat in all; remove the repeats, or pass duplicates='mean' to average them."
         )
     observed = torch.zeros(shape, dtype=torch.bool, device=rows.device)
     observed.view(-1)[index] = True
@@ -194,7 +199,9 @@ def from_table(
 
 
 def same_measurements(new: Observations, old: Observations) -> Observations:
-    """`new` with the counts and the scatter of `old` in those cells of the same grid that have the same value, where noise is learned."""
+    """`new` with the counts and the scatter of `old` in those cells of the same grid that have the same value, where
+    noise is learned.
+    """
     pairs = zip(new.grid.coords, old.grid.coords, strict=True)
     same_grid = new.grid.shape == old.grid.shape and all(bool((a == b).all()) for a, b in pairs)
     if new.noise_variance is not None or old.noise_variance is not None or not same_grid:
@@ -215,7 +222,8 @@ def add_cells(
 
     values: (n_1, ..., n_d), NaN where there is nothing new; cells that were observed before may be repeated
     noise_variance: of the new cells, where the noise of the old ones is known, too
-    noise_everywhere: known noise of all cells, (n_1, ..., n_d), where it was given; returned with that of the new cells in it
+    noise_everywhere: known noise of all cells, (n_1, ..., n_d), where it was given; returned with that of the new cells
+        in it
     """
     shape, seen = old.grid.shape, old.grid.observed
     cells = as_real_tensor(values, "the array of new values").to(old.values)

@@ -107,7 +107,8 @@ def mean_values(data: Observations, axis: int) -> Tensor:
 def clustered(coords: Tensor, values: Tensor, keep: int, generator: torch.Generator) -> Tensor:
     """`keep` of the points (n, d), ascending: centres that stand for all values (n,), each with its nearest neighbours.
 
-    Centres are drawn one from each of equally large groups of ever larger values, so that the few extreme ones are not missed.
+    Centres are drawn one from each of equally large groups of ever larger values, so that the few extreme ones are not
+    missed.
     """
     scaled = coords.double() / coords.double().std(dim=0).clamp(min=1e-300)
     num = math.ceil(keep / CLUSTER)

@@ -2,8 +2,8 @@
 
     I_ij  =  1/2 a^T dA_i A^-1 dA_j a,     a = A^-1 r
 
-is the mean of the observed and the expected information of the hyperparameters of A, up to a term of mean zero, and positive
-semidefinite (Gilmour, Thompson and Cullis, 1995). The mean has information 1^T A^-1 1 of its own.
+is the mean of the observed and the expected information of the hyperparameters of A, up to a term of mean zero, and
+positive semidefinite (Gilmour, Thompson and Cullis, 1995). The mean has information 1^T A^-1 1 of its own.
 """
 
 from collections.abc import Callable
@@ -34,7 +34,8 @@ def average_information(
     weights = weights.to(data.values.dtype)
     columns, is_mean = _directions(model, data, weights, parameters)
     information = 0.5 * columns.double().mT @ solve(columns).double()
-    # Where the data are further from the mean than the model expects, a carries that factor, and so does the information.
+    # Where the data are further from the mean than the model expects, a carries that factor, and so does the
+    # information.
     spread = float((model.residuals(data) * weights).sum()) / len(weights)
     information = (information + information.mT) / (2 * max(spread, 1.0))
     # The expected information of mean and covariance together is zero.

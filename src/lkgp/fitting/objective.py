@@ -89,7 +89,9 @@ class Objective:
         return len(self.parameters)
 
     def at(self, flat: np.ndarray, value: bool = True, expected: float = 0.0) -> Evaluation:
-        """The objective at `flat` (P,), which the model then has. Where a gain is expected, solves may be as loose as that allows."""
+        """The objective at `flat` (P,), which the model then has. Where a gain is expected, solves may be as loose
+        as that allows.
+        """
         self.parameters.set(flat)
         return self.evaluate(value, expected)
 
@@ -126,7 +128,9 @@ class Objective:
         return Evaluation(total, gradient, information, likelihood.trusted)
 
     def ended_at_the_limit(self) -> bool:
-        """Whether the last evaluations ran into systems that are too large, so that the best point may be no optimum."""
+        """Whether the last evaluations ran into systems that are too large, so that the best point may be no
+        optimum.
+        """
         return len(self.history) - self.too_large_at < NEAR_THE_LIMIT
 
     def _likelihood(self, value: bool, expected: float) -> Likelihood:

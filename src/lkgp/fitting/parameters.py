@@ -1,8 +1,9 @@
 """The free hyperparameters of a model as one vector, in the units in which a search goes best.
 
-Scales, lengths and noises are positive, and their likelihood is far closer to a parabola in their logarithm than in GPyTorch's raw
-parameter: a length scale that has no influence goes to infinity in a few steps. What GPyTorch keeps positive by a softplus is
-therefore u = log softplus(raw) here; what has no bound, or an upper one, is the raw parameter.
+Scales, lengths and noises are positive, and their likelihood is far closer to a parabola in their logarithm than in
+GPyTorch's raw parameter: a length scale that has no influence goes to infinity in a few steps. What GPyTorch keeps
+positive by a softplus is therefore u = log softplus(raw) here; what has no bound, or an upper one, is the raw
+parameter.
 """
 
 import numpy as np

@@ -1,7 +1,7 @@
 """Where a period starts: at the lag at which the data repeat themselves.
 
-The likelihood of a periodic kernel has a separate optimum near every fraction of a period, and a search that starts at a wrong one ends
-there. The autocorrelation of the data shows the right one at once.
+The likelihood of a periodic kernel has a separate optimum near every fraction of a period, and a search that starts at
+a wrong one ends there. The autocorrelation of the data shows the right one at once.
 """
 
 import torch
@@ -11,8 +11,8 @@ from torch import Tensor
 from lkgp.data.readers import Observations
 from lkgp.model import LatentKroneckerGP
 
-# Lags are sought up to this share of the factor's extent. A peak of the autocorrelation counts from this height on, and if it rises by
-# so many standard errors.
+# Lags are sought up to this share of the factor's extent. A peak of the autocorrelation counts from this height on, and
+# if it rises by so many standard errors.
 LONGEST_LAG, LEAST_CORRELATION, SIGNIFICANT = 0.6, 0.1, 6.0
 # A peak that is nearly as high as the highest one, at a shorter lag, is the period; the others are its multiples.
 NEARLY = 0.8
@@ -22,7 +22,9 @@ MOST_FIBRES = 500
 
 @torch.no_grad()
 def start_periods(model: LatentKroneckerGP, data: Observations) -> tuple[list[Tensor], list[str]]:
-    """Set every period that nobody has chosen to where the data repeat themselves. Returns those parameters, and what was done."""
+    """Set every period that nobody has chosen to where the data repeat themselves. Returns those parameters, and
+    what was done.
+    """
     moved, notes = [], []
     for k, kernel in [(k, kernel) for term in model.terms for k, kernel in enumerate(term.kernels)]:
         for part in kernel.modules():

@@ -24,7 +24,8 @@ class FitResult:
     """A model with its hyperparameters found, and how that went.
 
     plan: the method that the fit ended with
-    history: the objective (log likelihood and log prior, per observation) at every evaluation; NaN where it was not evaluated
+    history: the objective (log likelihood and log prior, per observation) at every evaluation; NaN where it was not
+        evaluated
     products: with A, of one column each
     reason: why it stopped, in words
     notes: what else was done, in words
@@ -118,7 +119,8 @@ class Search:
         outcome = picked.maximise(objective, from_part=part is not None)
         objective, history = outcome.objective, outcome.objective.history
         if objective.ended_at_the_limit() and not outcome.interrupted:
-            # The likelihood wants a longer spectrum than a factorisation can afford: go on in the eigenbasis from the best point.
+            # The likelihood wants a longer spectrum than a factorisation can afford: go on in the eigenbasis from the
+            # best point.
             notes.append(f"{objective.too_large}; continued in the eigenbasis")
             method = Spectral().for_fitting()
             chosen = Plan(method, f"spectral: {objective.too_large}")

@@ -53,10 +53,11 @@ def search_parts(
     max_memory: float | None,
     operators: OperatorFactory = LatentKronecker,
 ) -> PartialSearch | None:
-    """Move the hyperparameters of `model` to the optima on ever larger parts of the data. None if the data are too few for parts.
+    """Move the hyperparameters of `model` to the optima on ever larger parts of the data. None if the data are too few
+    for parts.
 
-    periods: that were read off the data, of which parts would not know better; they are free in the largest part only, and only if
-        it has the observations that are `sufficient` to end the search
+    periods: that were read off the data, of which parts would not know better; they are free in the largest part only,
+        and only if it has the observations that are `sufficient` to end the search
     """
     found: PartialSearch | None = None
     sizes: tuple[int, ...] = ()

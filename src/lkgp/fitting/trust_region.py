@@ -6,8 +6,8 @@ from typing import Protocol
 
 import numpy as np
 
-# How far the first step may go, and any step, in the units of `FreeParameters`; and any step where no value would tell that it
-# went astray.
+# How far the first step may go, and any step, in the units of `FreeParameters`; and any step where no value would tell
+# that it went astray.
 FIRST_RADIUS, LARGEST_RADIUS, LARGEST_BLIND_RADIUS = 1.0, 16.0, 1.0
 # The least curvature, relative to the largest.
 FLATTEST = 1e-6
@@ -42,7 +42,8 @@ class Point(Protocol):
 def maximise(
     evaluate: Callable[[np.ndarray, float], Point], accepted: list[np.ndarray], max_steps: int, least_gain: float
 ) -> tuple[bool, str]:
-    """Append ever better places to `accepted`, which begins with the start (P,). Returns whether that converged, and why it stopped.
+    """Append ever better places to `accepted`, which begins with the start (P,). Returns whether that converged, and
+    why it stopped.
 
     evaluate: the objective at a place, given the gain that is expected there: its errors need only be small beside that
     least_gain: expected gain of a step, in the units of the objective, below which it is not worth taking
@@ -99,8 +100,8 @@ def gain(here: Point, there: Point, step: np.ndarray) -> float:
         return -math.inf
     if math.isfinite(here.value) and math.isfinite(there.value):
         return there.value - here.value
-    # The trapezoidal rule for the integral of the gradient along the step, unless the slope has grown on the way: then the step
-    # has crossed something that its ends do not show.
+    # The trapezoidal rule for the integral of the gradient along the step, unless the slope has grown on the way: then
+    # the step has crossed something that its ends do not show.
     before, after = float(here.gradient @ step), float(there.gradient @ step)
     return 0.5 * (before + after) if after < 1.5 * before else -math.inf
 
@@ -108,8 +109,8 @@ def gain(here: Point, there: Point, step: np.ndarray) -> float:
 def step_within(radius: float, curvature: np.ndarray, gradient: np.ndarray) -> tuple[np.ndarray, float]:
     """The best step of the quadratic model within `radius`, (P,), and the gain that it expects.
 
-    (C + m I) step = g, with the least m >= 0 for which the step is short enough: directions in which the objective is flat are held
-    back, and the others are not.
+    (C + m I) step = g, with the least m >= 0 for which the step is short enough: directions in which the objective is
+    flat are held back, and the others are not.
     """
     values, vectors = np.linalg.eigh(curvature)
     values = values.clip(min=FLATTEST * max(values[-1], 1e-300))

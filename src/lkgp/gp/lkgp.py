@@ -11,24 +11,16 @@ from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import GaussianLikelihood
 from torch import Tensor
 
-from lkgp.data.grid import PartialGrid, as_factor_coords
-from lkgp.data.readers import (
-    ArrayKind,
-    Observations,
-    add_cells,
-    as_real_tensor,
-    check_factors,
-    from_array,
-    from_table,
-    known_noise,
-    same_measurements,
-)
+from lkgp.data.grid import PartialGrid
+from lkgp.data.readers import ArrayKind, Observations, add_cells, from_array, from_table, same_measurements
 from lkgp.data.standardization import Standardization
 from lkgp.errors import FileError, InputError, NotFittedError, complain
 from lkgp.fitting import Optimizer
+from lkgp.gp.new_model import new_model
 from lkgp.gp.pipeline import Engine
+from lkgp.gp.requests import as_seed, noise_at, noise_everywhere, requested_points
 from lkgp.inference import Choice, Method, Plan, plan
-from lkgp.model import LatentKroneckerGP, Noise, check_kernel, default_kernels, discrete_columns
+from lkgp.model import LatentKroneckerGP, Noise
 from lkgp.persistence import ModelContents
 from lkgp.persistence.estimator import build_settings_of, describe_settings_of
 from lkgp.persistence.fitted import describe_state, rebuild_state
@@ -45,24 +37,26 @@ OBSERVATION_SEED = 104729
 class LKGP:
     """An exact Gaussian process for data on a grid with holes.
 
-    kernels: one GPyTorch kernel per factor; Matern-5/2 over each by default. They are copied, not changed; one that is given for
-        two factors becomes two kernels, with parameters of their own.
+    kernels: one GPyTorch kernel per factor; Matern-5/2 over each by default. They are copied, not changed; one that is
+        given for two factors becomes two kernels, with parameters of their own.
     mean: a number, in the units of the data, fixes the mean; None learns a constant
-    noise: where the learned noise variance starts, or a GaussianLikelihood with its own prior and constraint, or a `Noise`
-    standardize: whether values and coordinates are scaled to variance one before the model sees them; "values" or "coordinates"
-        for one of them only. Kernels and noise are in the scaled units, or in the caller's own with False. Columns that an
-        IndexKernel or a HammingIMQKernel reads are never scaled.
+    noise: where the learned noise variance starts, or a GaussianLikelihood with its own prior and constraint, or a
+        `Noise`
+    standardize: whether values and coordinates are scaled to variance one before the model sees them; "values" or
+        "coordinates" for one of them only. Kernels and noise are in the scaled units, or in the caller's own with
+        False. Columns that an IndexKernel or a HammingIMQKernel reads are never scaled.
     solver: "auto", or Direct(...), Spectral(...), ObservationSpace(...), or one of the linear solvers
     optimizer: "auto", BFGS(...), LBFGS(...) or Adam(...)
     dtype: of the computation; results have the dtype of the data
     device: of the computation; where the data are, by default
     seed: random seed
-    progress: True writes a line to standard error at each step; a function is called with (step, objective per observation)
+    progress: True writes a line to standard error at each step; a function is called with (step, objective per
+        observation)
     max_memory: bytes that large arrays may take at once
     strict: whether a fit or solve that did not converge is an error instead of a warning
 
-    After `fit`: `model_` (the LatentKroneckerGP with its hyperparameters, in scaled units), `grid_` (the PartialGrid, in the
-    caller's units), `posterior_` (in scaled units) and `report_` (what was done).
+    After `fit`: `model_` (the LatentKroneckerGP with its hyperparameters, in scaled units), `grid_` (the PartialGrid,
+        in the caller's units), `posterior_` (in scaled units) and `report_` (what was done).
     """
 
     def __init__(
@@ -87,8 +81,8 @@ class LKGP:
             raise InputError(f"dtype must be torch.float32 or torch.float64, not {dtype}.")
         if solver != "auto" and not (isinstance(solver, Method) or hasattr(solver, "solve")):
             raise InputError(
-                "solver must be 'auto', a method such as Direct(...), Spectral(...) or ObservationSpace(...), or a linear "
-                f"solver such as ConjugateGradients(...), not {solver!r}."
+                "solver must be 'auto', a method such as Direct(...), Spectral(...) or ObservationSpace(...), or a "
+                f"linear solver such as ConjugateGradients(...), not {solver!r}."
             )
         if optimizer != "auto" and not isinstance(optimizer, Optimizer):
             raise InputError(f"optimizer must be 'auto', BFGS(...), LBFGS(...) or Adam(...), not {optimizer!r}.")
@@ -124,13 +118,14 @@ class LKGP:
         duplicates: Literal["error", "mean"] = "error",
         optimize: bool = True,
     ) -> "LKGP":
-        """Fit to a long table, one row per observation; returns self. The points of each factor are sorted: see `grid_`.
+        """Fit to a long table, one row per observation; returns self. The points of each factor are sorted: see
+        `grid_`.
 
         columns: one array per factor with the coordinates of every row, (rows,) or (rows, d_k)
         values: (rows,)
         noise_variance: of the rows where it is known, a number or (rows,)
-        duplicates: "mean" averages rows that name the same cell, whose noise is then divided by their number; the likelihood is
-            that of all rows where the noise is learned, and of the means where it is known
+        duplicates: "mean" averages rows that name the same cell, whose noise is then divided by their number; the
+            likelihood is that of all rows where the noise is learned, and of the means where it is known
         """
         observations = from_table(columns, values, noise_variance, duplicates=duplicates)
         return self._learn(*self._new_model(observations), observations, ArrayKind.of(values), None, optimize)
@@ -151,7 +146,8 @@ class LKGP:
     def conditioned_on(
         self, Y: Array, coords: Sequence[Array] | None = None, *, noise_variance: Array | None = None
     ) -> "LKGP":
-        """Another model with the same hyperparameters that has seen other values: for example those of this one less some.
+        """Another model with the same hyperparameters that has seen other values: for example those of this one less
+        some.
 
         Values of the same grid that are those of this model are means of as many measurements as they were here.
 
@@ -163,7 +159,7 @@ class LKGP:
         if noise_variance is None and state.observations.noise_variance is not None:
             raise InputError("the model was fitted with known noise, so give noise_variance for these values, too.")
         coords = list(state.observations.grid.coords) if coords is None else coords
-        self._points(coords)  # refuses those that do not fit the kernels
+        requested_points(self._fitted(), coords)  # refuses those that do not fit the kernels
         observations = same_measurements(from_array(coords, Y, noise_variance), state.observations)
         everywhere = noise_everywhere(noise_variance, Y)
         return copy.copy(self)._learn(state.model, state.standardization, observations, state.kind, everywhere, False)
@@ -190,12 +186,13 @@ class LKGP:
         """Mean and standard deviation at every cell of the product of `coords`, each (n'_1, ..., n'_d).
 
         coords: one array per factor, None for a factor's own points; None altogether for the fitted grid
-        observation_noise: True adds the noise to the standard deviation; an array or number is the noise variance to add
+        observation_noise: True adds the noise to the standard deviation; an array or number is the noise variance to
+            add
         """
-        state, (points, on_grid) = self._fitted(), self._points(coords)
+        state, (points, on_grid) = self._fitted(), requested_points(self._fitted(), coords)
         mean, variance = state.posterior.mean(points), state.posterior.variance(points)
         self._check_draws(state.posterior, *state.posterior.behind_variance)
-        variance = variance.double() + self._noise_at(observation_noise, points, variance.double(), on_grid)
+        variance = variance.double() + noise_at(state, observation_noise, points, variance.double(), on_grid)
         return self._given_back(mean, variance)
 
     def predict_rows(self, columns: Sequence[Array], *, observation_noise: bool = False) -> tuple[Array, Array]:
@@ -204,11 +201,11 @@ class LKGP:
         columns: one array (m, d_k) or (m,) per factor; row i of each of them says where cell i lies
         observation_noise: whether to add the learned noise to the standard deviation
         """
-        state, (points, _) = self._fitted(), self._points(columns)
+        state, (points, _) = self._fitted(), requested_points(self._fitted(), columns)
         mean, variance = row_moments(state.posterior, points)
         variance = variance.double()
         if observation_noise:
-            variance = variance + self._noise_at(True, points, variance, False)
+            variance = variance + noise_at(state, True, points, variance, False)
         return self._given_back(mean, variance)
 
     def covariance(
@@ -220,10 +217,10 @@ class LKGP:
 
         coords, observation_noise: as in `predict`
         """
-        state, (points, on_grid) = self._fitted(), self._points(coords)
+        state, (points, on_grid) = self._fitted(), requested_points(self._fitted(), coords)
         found = state.posterior.covariance(points, strict=self.strict).double()
         like = found.diagonal().reshape([len(x) for x in points])
-        found.diagonal().add_(self._noise_at(observation_noise, points, like, on_grid).flatten())
+        found.diagonal().add_(noise_at(state, observation_noise, points, like, on_grid).flatten())
         return state.kind.make(found * state.standardization.values.scale.square())
 
     def sample(
@@ -236,8 +233,8 @@ class LKGP:
     ) -> Array:
         """Joint draws at every cell of the product of `coords`, (num_samples, n'_1, ..., n'_d).
 
-        With the same number and seed the draws are the same functions, wherever they are asked. At points that were not fitted,
-        which functions these are also depends on the order in which such points were asked for first.
+        With the same number and seed the draws are the same functions, wherever they are asked. At points that were not
+        fitted, which functions these are also depends on the order in which such points were asked for first.
 
         coords: as in `predict`
         seed: the model's own by default
@@ -246,13 +243,13 @@ class LKGP:
         state = self._fitted()
         if isinstance(num_samples, bool) or not isinstance(num_samples, (int, np.integer)) or num_samples < 1:
             raise InputError(f"num_samples must be a whole number of at least 1, not {num_samples!r}.")
-        points, on_grid = self._points(coords)
+        points, on_grid = requested_points(self._fitted(), coords)
         seed = self.seed if seed is None else as_seed(seed)
         draws = state.posterior.draws(int(num_samples), seed)
         self._check_draws(state.posterior, int(num_samples), seed)
         values = draws(points).double()
         if observation_noise:
-            noise = self._noise_at(True, points, values[0], on_grid)
+            noise = noise_at(state, True, points, values[0], on_grid)
             generator = torch.Generator(values.device).manual_seed(seed + OBSERVATION_SEED)
             normals = torch.randn(values.shape, generator=generator, dtype=values.dtype, device=values.device)
             values += noise.sqrt() * normals
@@ -261,7 +258,9 @@ class LKGP:
         return state.kind.make(values.mul_(scaling.scale).add_(scaling.shift))
 
     def log_marginal_likelihood(self) -> float:
-        """log p(Y) in the units of Y: exact where inference is direct, else a stochastic estimate (the report says which)."""
+        """log p(Y) in the units of Y: exact where inference is direct, else a stochastic estimate (the report says
+        which).
+        """
         state = self._fitted()
         # A density in other units: p(y) = p(z) / scale for each value.
         jacobian = state.posterior.data.num_measured * float(state.standardization.values.scale.log())
@@ -296,7 +295,9 @@ class LKGP:
 
     @property
     def noise_variance_(self) -> float | None:
-        """The learned noise variance in squared units of the data, its mean where it varies; None where the noise was given."""
+        """The learned noise variance in squared units of the data, its mean where it varies; None where the noise
+        was given.
+        """
         state = self._fitted()
         if state.observations.noise_variance is not None:
             return None
@@ -356,26 +357,7 @@ class LKGP:
 
     def _new_model(self, observations: Observations) -> tuple[LatentKroneckerGP, Standardization]:
         """A model with the hyperparameters as given, and the scaling of the data that it sees."""
-        coords = [x.double() for x in observations.grid.coords]
-        given = self.kernels if self.kernels is not None else default_kernels([x.shape[1] for x in coords])
-        if isinstance(given, Kernel) or len(given) != len(coords):
-            count = 1 if isinstance(given, Kernel) else len(given)
-            raise InputError(
-                f"there are {count} kernels but {len(coords)} factors; give a list with one kernel per factor."
-            )
-        for k, (kernel, x) in enumerate(zip(given, coords, strict=True)):
-            check_kernel(kernel, x, k)
-        standardization = Standardization.of(
-            observations,
-            values=self.standardize in (True, "values"),
-            coords=self.standardize in (True, "coordinates"),
-            unscaled=[discrete_columns(kernel, x) for kernel, x in zip(given, coords, strict=True)],
-        )
-        mean = None
-        if self.mean is not None:
-            mean = float(standardization.values.apply(torch.tensor(float(self.mean)).to(coords[0])))
-        kernels = [copy.deepcopy(kernel) for kernel in given]
-        return LatentKroneckerGP(kernels, mean=mean, noise=copy.deepcopy(self.noise)), standardization
+        return new_model(observations, self.kernels, self.mean, self.noise, self.standardize)
 
     def _learn(
         self,
@@ -396,51 +378,6 @@ class LKGP:
             complain(failure, self.strict)
         return self
 
-    def _points(self, coords: Sequence[Array | None] | None) -> tuple[list[Tensor], bool]:
-        """Coordinates that were asked for, scaled, and whether they are the fitted grid."""
-        state = self._fitted()
-        own = state.posterior.data.grid.coords
-        if coords is None:
-            return list(own), True
-        check_factors(coords)
-        if len(coords) != len(own):
-            raise InputError(
-                f"there are {len(coords)} coordinates but {len(own)} factors; give one array per factor, or None for the "
-                "factor's own points."
-            )
-        points = []
-        for k, (x, fitted, scaling) in enumerate(zip(coords, own, state.standardization.coords, strict=True)):
-            if x is None:
-                points.append(fitted)
-                continue
-            place = f"the coordinates of factor {k}"
-            asked = as_factor_coords(as_real_tensor(x, place).double().to(scaling.shift.device), place)
-            if asked.shape[1] != fitted.shape[1]:
-                raise InputError(
-                    f"{place} have {asked.shape[1]} column(s), but {fitted.shape[1]} were fitted; they must agree."
-                )
-            check_kernel(state.model.kernels[k], asked, k)
-            points.append(scaling.apply(asked).to(fitted))
-        return points, all(x is None for x in coords)
-
-    def _noise_at(self, wanted: bool | Array, points: Sequence[Tensor], like: Tensor, on_grid: bool) -> Tensor:
-        """The noise variance to add, in the model's units, broadcast to `like` (n'_1, ..., n'_d)."""
-        if wanted is False:
-            return torch.zeros_like(like)
-        state = self._fitted()
-        if wanted is True and state.observations.noise_variance is None:
-            return state.model.noise.at(points).detach().to(like).expand(like.shape)
-        known = wanted
-        if wanted is True:
-            known = state.noise_everywhere
-            if not on_grid or known is None or not bool(torch.isfinite(known).all()):
-                raise InputError(
-                    "the noise was given for observed cells only; pass observation_noise as an array with the noise variance "
-                    "of every cell."
-                )
-        everywhere = torch.ones_like(like, dtype=torch.bool)
-        return state.standardization.variance(known_noise(known, like, everywhere))
-
     def _given_back(self, mean: Tensor, variance: Tensor) -> tuple[Array, Array]:
         """Mean and standard deviation in the caller's units."""
         state = self._fitted()
@@ -455,18 +392,3 @@ class LKGP:
         if self.strict or (num, seed) not in self._reported:
             self._reported.add((num, seed))
             complain(f"the solve did not converge: {draws.solution}", self.strict)
-
-
-def noise_everywhere(noise_variance: Array | None, Y: Array) -> Tensor | None:
-    """The known noise variance of every cell, of the shape of Y, where it was given."""
-    if noise_variance is None:
-        return None
-    values = as_real_tensor(Y, "the array of values")
-    return known_noise(noise_variance, values, ~torch.isnan(values))
-
-
-def as_seed(seed: Any) -> int:
-    """Refuse what is not a whole number."""
-    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)):
-        raise InputError(f"seed must be a whole number, not {seed!r}.")
-    return int(seed)

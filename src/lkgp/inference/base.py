@@ -1,8 +1,8 @@
 """The contract of inference: what a way of doing it must say and do. Nothing outside this room asks which way it is.
 
-A `Method` is a frozen record of settings. It says what it would cost, loosens itself for a fit, and makes a `System`: the covariance
-A = P (K_1 (x) ... (x) K_d) P^T + D for one set of hyperparameters, ready to be solved with. A new way of inference is one new file
-in this folder with one of each.
+A `Method` is a frozen record of settings. It says what it would cost, loosens itself for a fit, and makes a `System`:
+the covariance A = P (K_1 (x) ... (x) K_d) P^T + D for one set of hyperparameters, ready to be solved with. A new way of
+inference is one new file in this folder with one of each.
 """
 
 import math
@@ -25,11 +25,11 @@ from lkgp.solvers import Solution
 from lkgp.solvers.base import column_norms
 from lkgp.solvers.refinement import Correction, LinearEquations, refine
 
-# In float32 no true residual can be asked to be smaller than this: products round by about 1e-7 of the largest eigenvalue, which is
-# some thousand times the noise.
+# In float32 no true residual can be asked to be smaller than this: products round by about 1e-7 of the largest
+# eigenvalue, which is some thousand times the noise.
 FLOAT32_RESIDUAL = 1e-3
-# The error of a sample, beside the spread of the posterior: with 64 samples a standard deviation is known to 9 %, and errors add in
-# squares, so a tenth of the spread does not show.
+# The error of a sample, beside the spread of the posterior: with 64 samples a standard deviation is known to 9 %, and
+# errors add in squares, so a tenth of the spread does not show.
 SMALL_ERROR = 0.1
 # Rounds of refinement by the true residual, each of which at least halves it; no solve needs as many.
 MOST_ROUNDS = 100
@@ -64,7 +64,8 @@ class Plan(Settings):
 class LatentSolution(Solution):
     """A solution of A X = B, with the function that it says was observed.
 
-    latent: K P^T X at every cell of the grid, (c, N), or zero where nothing was observed if the system does not know it there
+    latent: K P^T X at every cell of the grid, (c, N), or zero where nothing was observed if the system does not know it
+        there
     """
 
     latent: Tensor
@@ -118,8 +119,8 @@ class Method(Settings, ABC):
     def for_search(self, num_free: int, least_gain: float, strictness: float) -> "Method":
         """A copy with probes and tolerances that suit a search which stops at expected gains below `least_gain` nats.
 
-        num_free: hyperparameters that are sought; strictness: 1 as by default, less for a search that is asked to be as much
-            more accurate
+        num_free: hyperparameters that are sought; strictness: 1 as by default, less for a search that is asked to be as
+            much more accurate
         """
         return self
 
@@ -173,7 +174,8 @@ class System(ABC):
 
     @abstractmethod
     def solve_once(self, rhs: Tensor, purpose: Purpose, start: Tensor | None, goal: float) -> LatentSolution:
-        """A^-1 B for B (n, c), float64, as accurate as `purpose` needs, by the system as it is: up to what was truncated.
+        """A^-1 B for B (n, c), float64, as accurate as `purpose` needs, by the system as it is: up to what was
+        truncated.
 
         goal: the relative residual that is wanted besides; infinite where none is
         """
@@ -214,7 +216,8 @@ class System(ABC):
     ) -> tuple[Tensor, float]:
         """log det A and its standard error, 0 where it is exact.
 
-        num_probes, steps: of the quadrature, those of the method by default; max_memory: bytes that large arrays may take at once
+        num_probes, steps: of the quadrature, those of the method by default; max_memory: bytes that large arrays may
+            take at once
         """
 
     def exact_trace(self) -> GradientWeights | None:
@@ -234,7 +237,8 @@ class System(ABC):
     def prior_data(self, normals: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
         """Draws of the data from the prior, (n, s), for standard normal numbers `normals` (N, s) and `noise` (n, s).
 
-        Roots that change smoothly with the hyperparameters make draws that do. Also returns the functions at every cell, (s, N).
+        Roots that change smoothly with the hyperparameters make draws that do. Also returns the functions at every
+        cell, (s, N).
         """
 
     # The posterior

@@ -14,8 +14,8 @@ from lkgp.model import LatentKroneckerGP
 from lkgp.settings import Settings
 from lkgp.solvers import Cholesky, Solver
 
-# An exact way is chosen if it takes no more than so many multiplications, half a second of a fit or a few seconds once, or no more
-# than so many times those of what is cheapest: exactness is worth that.
+# An exact way is chosen if it takes no more than so many multiplications, half a second of a fit or a few seconds once,
+# or no more than so many times those of what is cheapest: exactness is worth that.
 CHEAP_FIT, CHEAP_POSTERIOR, WORTH = 2e10, 2e11, 2.0
 
 Choice = Method | Solver | Literal["auto"]
@@ -92,10 +92,10 @@ def plan(
 
 
 def _multiplications(candidate: Plan) -> float:
-    assert candidate.cost is not None
-    return candidate.cost.multiplications
+    """As predicted; none where nothing is."""
+    return candidate.cost.multiplications if candidate.cost is not None else 0.0
 
 
 def _memory(candidate: Plan) -> float:
-    assert candidate.cost is not None
-    return candidate.cost.memory
+    """As predicted; none where nothing is."""
+    return candidate.cost.memory if candidate.cost is not None else 0.0

@@ -1,8 +1,9 @@
-"""What inference would cost: multiplications and memory, from shapes, gaps and ranks, before anything large is computed.
+"""What inference would cost: multiplications and memory, from shapes, gaps and ranks, before anything large is
+computed.
 
-Multiplications are counted in float64; those in float32 take half the time and count half. One likelihood with its gradient is what
-a fit pays again and again; one posterior with its samples is what comes after. The constants that stand for times are measured by
-`scripts/calibrate_costs.py`.
+Multiplications are counted in float64; those in float32 take half the time and count half. One likelihood with its
+gradient is what a fit pays again and again; one posterior with its samples is what comes after. The constants that
+stand for times are measured by `scripts/calibrate_costs.py`.
 """
 
 import math
@@ -46,7 +47,8 @@ class Cost(Settings):
 
 
 class PlanningProblem:
-    """A model and its data, as far as a plan needs to know them; no factor of more than a few thousand points is formed.
+    """A model and its data, as far as a plan needs to know them; no factor of more than a few thousand points is
+    formed.
 
     fitting: whether the cost of one likelihood with its gradient is asked for, or that of the posterior
     """
@@ -76,7 +78,9 @@ class PlanningProblem:
             return [FactorSpectrum(term, k, x) for k, x in enumerate(self.grid.coords)]
 
     def ranks(self, tolerance: float) -> list["FactorRanks"]:
-        """The spectrum of every factor, less what may be left out for the log-likelihood to change by `tolerance` at most."""
+        """The spectrum of every factor, less what may be left out for the log-likelihood to change by `tolerance` at
+        most.
+        """
         traces, row_sums = zip(*((s.trace, s.largest_row_sum) for s in self._spectra), strict=True)
         most = largest_tails(traces, row_sums, self.least_noise, self.grid.num_observed, tolerance)
         return [FactorRanks(s.points, *s.kept(*both)) for s, both in zip(self._spectra, most, strict=True)]
@@ -105,7 +109,9 @@ class PlanningProblem:
 
 
 def _per_cell(points: int, kind: str) -> float:
-    """Multiplications of a product with one factor, per cell; a Fourier transform costs as much as TOEPLITZ_PAYS of them there."""
+    """Multiplications of a product with one factor, per cell; a Fourier transform costs as much as TOEPLITZ_PAYS of
+    them there.
+    """
     return points if kind != ToeplitzFactor.kind else TOEPLITZ_PAYS * math.log(points) / math.log(TOEPLITZ_PAYS)
 
 
@@ -150,11 +156,15 @@ def product_spectrum(ranks: Sequence[FactorRanks], most: int | None = None) -> T
 
 
 def columns_at_once(cells: int, max_memory: float | None) -> int:
-    """How many right-hand sides of a posterior are solved for at a time, or functions evaluated, on a grid of so many cells."""
+    """How many right-hand sides of a posterior are solved for at a time, or functions evaluated, on a grid of so
+    many cells.
+    """
     budget = COLUMN_BYTES if max_memory is None else max_memory / 4
     return max(1, int(budget / (SOLVE_ARRAYS * 8 * cells)))
 
 
 def break_even(shape: Sequence[int]) -> float:
-    """The share of missing cells beyond which a dense product is cheaper than one with the grid: 1 - sqrt(sum_k n_k / N)."""
+    """The share of missing cells beyond which a dense product is cheaper than one with the grid: 1 - sqrt(sum_k n_k
+    / N).
+    """
     return 1 - math.sqrt(sum(shape) / prod(shape))

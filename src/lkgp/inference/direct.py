@@ -88,7 +88,8 @@ def direct_cost(problem: PlanningProblem, axis: int, rank: int) -> tuple[Cost, i
     """Of a factorisation after a reduction along `axis`, and the number of unknowns."""
     grid = problem.grid
     size = reduced_size(grid, axis, rank)
-    # Cholesky: m^3 / 6 multiplications. Its inverse: m^3 / 3; or for the variance, a triangular solve for every fibre and mode.
+    # Cholesky: m^3 / 6 multiplications. Its inverse: m^3 / 3; or for the variance, a triangular solve for every fibre
+    # and mode.
     after = size**3 / 3 if problem.fitting else size**2 / 2 * rank * grid.num_cells / grid.shape[axis]
     return Cost(size**3 / 6 + after, DIRECT_ARRAYS * 8.0 * size**2), size
 

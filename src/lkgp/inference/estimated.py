@@ -10,8 +10,8 @@ from lkgp.errors import InputError
 from lkgp.inference.base import Method
 from lkgp.settings import check_positive
 
-# What the error of a gradient is worth in nats, over the square of the relative error of its solves: measured on learning curves and
-# weather.
+# What the error of a gradient is worth in nats, over the square of the relative error of its solves: measured on
+# learning curves and weather.
 GRADIENT_NATS = 2e5
 # A gradient may put the optimum off by this share of the gain that is expected.
 SHARE_OF_GAIN = 0.1
@@ -19,8 +19,8 @@ SHARE_OF_GAIN = 0.1
 LOOSEST_RTOL = 0.1
 # What the curvature of the likelihood needs of a solve, relative: it only sets the length of steps.
 CURVATURE_RTOL = 0.1
-# The error of a gradient from s probes is worth P / (2 s) nats for P parameters: this many times P over s is a tenth of the gain at
-# which a search stops.
+# The error of a gradient from s probes is worth P / (2 s) nats for P parameters: this many times P over s is a tenth of
+# the gain at which a search stops.
 PROBES_PER_PARAMETER = 5
 # The share of the wanted residual that an inner solve aims at: what was truncated adds to it.
 INNER_SHARE = 0.8

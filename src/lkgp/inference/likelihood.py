@@ -5,9 +5,11 @@
 
 The trace is exact where the system knows it; else it is estimated without bias from draws of the data from the prior,
 
-    tr(A^-1 dA) ~ mean of v^T dA v,     v = A^-1 xi,  xi ~ N(0, A); a - v is then the weight vector of a posterior sample.
+    tr(A^-1 dA) ~ mean of v^T dA v,     v = A^-1 xi,  xi ~ N(0, A); a - v is then the weight vector of a posterior
+    sample.
 
-The result is a scalar whose value is the likelihood and whose gradient, by autograd through the kernels only, is the line above.
+The result is a scalar whose value is the likelihood and whose gradient, by autograd through the kernels only, is the
+line above.
 """
 
 import math
@@ -48,7 +50,8 @@ class Likelihood:
 
 @dataclass(frozen=True, eq=False)
 class Probes:
-    """The random numbers of a stochastic likelihood, drawn once and kept, so that it is a function of the hyperparameters.
+    """The random numbers of a stochastic likelihood, drawn once and kept, so that it is a function of the
+    hyperparameters.
 
     prior: (N, s), standard normal, for draws of f on the whole grid
     noise: (n, s), standard normal
@@ -82,8 +85,8 @@ def log_likelihood(
     """log p(y) and its gradient.
 
     probes: for the trace, where the method does not know it
-    start: by how much the posterior means given r and given each probe are expected to differ from zero and from the function
-        that the probe observes, at every cell, (1 + s, N): those of nearby hyperparameters
+    start: by how much the posterior means given r and given each probe are expected to differ from zero and from the
+        function that the probe observes, at every cell, (1 + s, N): those of nearby hyperparameters
     value: whether to compute the log-determinant, too
     """
     num_probes = 0 if probes is None else probes.noise.shape[1]

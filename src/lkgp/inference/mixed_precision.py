@@ -34,7 +34,8 @@ class MixedPrecisionEquations(Refinable):
     def solve(
         self, rtol: float, goal: float, start: Tensor | None, max_iterations: int
     ) -> tuple[Tensor, Tensor, int, int, Reason]:
-        """The unknowns (m, c); the bounds of the relative errors |e|_A / |x|_A, (c,); iterations, products, and why it stopped.
+        """The unknowns (m, c); the bounds of the relative errors |e|_A / |x|_A, (c,); iterations, products, and why it
+        stopped.
 
         rtol: the relative error that is allowed; goal: the relative residual |b - A x| / |b| that is allowed besides
         start: the function that B is expected to be an observation of, at every cell, (c, N)
@@ -72,7 +73,9 @@ class MixedPrecisionEquations(Refinable):
 
     @staticmethod
     def wanted(excess: Tensor) -> float:
-        """The share of the residual that a correction should leave: a bit less than what is asked for, and half at most."""
+        """The share of the residual that a correction should leave: a bit less than what is asked for, and half at
+        most.
+        """
         return max(min(0.7 / float(excess.max()), 0.5), FLOAT32_RTOL)
 
     @abstractmethod

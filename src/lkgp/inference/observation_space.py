@@ -1,7 +1,8 @@
 """Inference in the space of the observations: products with A only, any preconditioner, any solver.
 
-A = P (K_1 (x) ... (x) K_d) P^T + D is used as it is: by Kronecker products on the whole grid, or, where so many cells are missing that
-padding them costs more, as one dense matrix. Where the preconditioner M is known to lie below A, a residual r = b - A x bounds the
+A = P (K_1 (x) ... (x) K_d) P^T + D is used as it is: by Kronecker products on the whole grid, or, where so many cells
+are missing that padding them costs more, as one dense matrix. Where the preconditioner M is known to lie below A, a
+residual r = b - A x bounds the
 error: |e|_A^2 = r^T A^-1 r <= r^T M^-1 r, and solves stop when that is small enough; else by the residual itself.
 """
 
@@ -40,13 +41,14 @@ JITTER = 1e-3
 
 @dataclass(frozen=True)
 class ObservationSpace(EstimatedMethod):
-    """Products with A only: for factors with too many modes for an eigenbasis, and for solvers and preconditioners of your own.
+    """Products with A only: for factors with too many modes for an eigenbasis, and for solvers and preconditioners of
+    your own.
 
     solver: for all linear systems; None for conjugate gradients in mixed precision, which stop by a bound of the error
     preconditioner: for all linear systems and for the log-determinant; None for none
-    dense: whether products use one n x n matrix instead of the grid, where most of it is missing
-    The other settings are those of every way of inference by iterative solves; see `EstimatedMethod`. A solver of your own has a
-    tolerance of its own, which replaces theirs, but for `fit_rtol`.
+    dense: whether products use one n x n matrix instead of the grid, where most of it is missing The other settings are
+        those of every way of inference by iterative solves; see `EstimatedMethod`. A solver of your own has a tolerance
+        of its own, which replaces theirs, but for `fit_rtol`.
     """
 
     solver: Solver | None = None
@@ -247,8 +249,8 @@ class ObservationSystem(System):
     def log_determinant(
         self, seed: int, num_probes: int | None = None, steps: int | None = None, max_memory: float | None = None
     ) -> tuple[Tensor, float]:
-        # log det A = log det M + tr log(G^-1 A G^-T), M = G G^T. Probes G w have covariance M, and Lanczos in the inner product of
-        # M^-1 is that of G^-1 A G^-T and needs no inverse of G.
+        # log det A = log det M + tr log(G^-1 A G^-T), M = G G^T. Probes G w have covariance M, and Lanczos in the inner
+        # product of M^-1 is that of G^-1 A G^-T and needs no inverse of G.
         known = self.inverse if self.inverse.logdet is not None else NoiseOnly(self.noise)
         generator = torch.Generator(self.noise.device).manual_seed(seed)
         probes = known.draw(num_probes or self.method.num_probes, generator, self.noise)

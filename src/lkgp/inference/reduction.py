@@ -1,8 +1,8 @@
 """The observations reduced along one axis, and the small dense system that is left, factorised.
 
-Call one factor T (q points) and the product of the others S. With K_T = U U^T of rank r, the observed cells of fibre i (one point
-of S, some of T) have whitened rows D_i^-1/2 M_i U = Q_i R_i, where M_i picks the observed points of T. Then, with
-Q = diag(Q_i), R the R_i stacked, and (x) meaning block (i, j) is K_S[i, j] R_i R_j^T,
+Call one factor T (q points) and the product of the others S. With K_T = U U^T of rank r, the observed cells of fibre i
+(one point of S, some of T) have whitened rows D_i^-1/2 M_i U = Q_i R_i, where M_i picks the observed points of T. Then,
+with Q = diag(Q_i), R the R_i stacked, and (x) meaning block (i, j) is K_S[i, j] R_i R_j^T,
 
     D^-1/2 A D^-1/2  =  Q C Q^T + (I - Q Q^T),      C = R (K_S (x) I) R^T + I,      m x m with m = sum_i min(n_i, r).
 
@@ -26,7 +26,8 @@ VARIANCE_ENTRIES = 2**23
 def fibres(grid: PartialGrid, axis: int) -> tuple[Tensor, Tensor]:
     """The fibres along `axis` that have observations.
 
-    Returns for every observed cell the number of its fibre (n,), and for every fibre its flat index over the other axes (f,).
+    Returns for every observed cell the number of its fibre (n,), and for every fibre its flat index over the other axes
+    (f,).
     """
     rest = torch.zeros_like(grid.index)
     for k, positions in enumerate(grid.axis_index):
@@ -75,7 +76,8 @@ class Reduction:
         self.others = [k for k in range(len(factors)) if k != axis]
         self.fibre_axes = dict(zip(self.others, fibre_axes, strict=False))
 
-        # Leaving out eigenvalues l of K_T changes log det A by at most (sum of l) * sum_i K_S[i, i] / (least noise of fibre i).
+        # Leaving out eigenvalues l of K_T changes log det A by at most (sum of l) * sum_i K_S[i, i] / (least noise of
+        # fibre i).
         fibre_diagonal = prod(
             (diagonals[k][self.fibre_axes[k]] for k in self.others), start=self.noise.new_ones(len(fibre_index))
         )
@@ -106,7 +108,8 @@ class Reduction:
     def _reduce(self) -> None:
         """QR of every fibre's whitened rows, all fibres with equally many observations at once.
 
-        reduced: R, (m, r); rows: Q^T D^-1/2 with its columns sorted by T, (m, q); segment: the fibre of each of them, (m,)
+        reduced: R, (m, r); rows: Q^T D^-1/2 with its columns sorted by T, (m, q); segment: the fibre of each of them,
+            (m,)
         """
         counts = torch.bincount(self.label)
         order = torch.argsort(self.label, stable=True)
@@ -162,7 +165,9 @@ class Reduction:
         return torch.stack(columns, dim=1)
 
     def trace_weights(self) -> tuple[list[Tensor], Tensor]:
-        """The weights of tr(A^-1 dA): of every dK_k, d tensors (n_k, n_k), and of dD, which is the diagonal of A^-1, (n,)."""
+        """The weights of tr(A^-1 dA): of every dK_k, d tensors (n_k, n_k), and of dD, which is the diagonal of A^-1,
+        (n,).
+        """
         inverse = torch.cholesky_inverse(self.cholesky)
         diagonal = self._inverse_diagonal(inverse)
         weights: dict[int, Tensor] = {}

@@ -32,14 +32,15 @@ COMPLETE_TOLERANCE = 1e-11
 ITERATIONS_AT_RANDOM = 8.0
 # The root of modes over observations up to which the diagonal serves where cells are missing at random.
 MOST_CROWDED = 0.8
-# A factor with so many points, and at most a fifth as many modes, is used by its root: down to rounding, a spectrum is about twice
-# as long as down to the noise, and a product with a root takes two passes.
+# A factor with so many points, and at most a fifth as many modes, is used by its root: down to rounding, a spectrum is
+# about twice as long as down to the noise, and a product with a root takes two passes.
 LOW_RANK_PAYS, POINTS_PER_MODE = 500, 5
 
 
 @dataclass(frozen=True)
 class Spectral(EstimatedMethod):
-    """Weights in the truncated eigenbasis of the factors, for large data; exact where nothing is missing and the noise is one number.
+    """Weights in the truncated eigenbasis of the factors, for large data; exact where nothing is missing and the noise
+    is one number.
 
     tolerance: how much the log-likelihood, per observation, may change by what is left out of the spectra
     fit_tolerance: the same while the hyperparameters are sought
@@ -190,7 +191,9 @@ class SpectralSystem(System):
 
     @property
     def spread(self) -> float:
-        """The size of a posterior deviation of f over the observed cells, about: the root of n / N times the sum of S^2 / H_ii."""
+        """The size of a posterior deviation of f over the observed cells, about: the root of n / N times the sum of
+        S^2 / H_ii.
+        """
         variance = (self.space.exact.scale / self.space.whitening.diagonal).square().sum()
         return math.sqrt(float(variance) * self.data.grid.num_observed / self.data.grid.num_cells)
 
@@ -217,7 +220,9 @@ class SpectralSystem(System):
         return not self.complete
 
     def exact_trace(self) -> GradientWeights | None:
-        """Where H is diagonal: G_k with <G_k, dK_k> = tr(A^-1 (dK_k (x) the other factors)), and the diagonal of A^-1."""
+        """Where H is diagonal: G_k with <G_k, dK_k> = tr(A^-1 (dK_k (x) the other factors)), and the diagonal of
+        A^-1.
+        """
         if not self.complete:
             return None
         noise, space = float(self.noise[0]), self.space
@@ -239,7 +244,8 @@ class SpectralSystem(System):
         return GradientWeights([[weights[k] for k in range(len(weights))]], torch.full_like(self.noise, diagonal))
 
     def quadratic_weights(self, x: Tensor, shares: Sequence[float]) -> GradientWeights:
-        # With roots of the other factors, x^T P (dK_k (x) U U^T) P^T x = <Z Z^T, dK_k>, Z = U^T P^T x unfolded along axis k
+        # With roots of the other factors, x^T P (dK_k (x) U U^T) P^T x = <Z Z^T, dK_k>, Z = U^T P^T x unfolded along
+        # axis k
         weights: list[Any] = [None] * len(self.factors)
         for column, share in zip(x.mT, shares, strict=True):
             cells = self.space.scatter(column[:, None]).view(1, *self.space.shape)
@@ -267,7 +273,8 @@ class SpectralSystem(System):
     def explained_variance(self, crosses: Sequence[Tensor]) -> Tensor | None:
         if not self.complete:
             return None
-        # C_k lies in the span of Q_k, so k_*^T A^-1 k_* = sum over modes of (C_1 Q_1)^2 (x) ... (x) (C_d Q_d)^2 / (S^2 + s^2)
+        # C_k lies in the span of Q_k, so k_*^T A^-1 k_* = sum over modes of (C_1 Q_1)^2 (x) ... (x) (C_d Q_d)^2 / (S^2
+        # + s^2)
         order, spectra = self.space.order, self.space.spectra
         squares = Transform([(crosses[k].double() @ s.vectors).square() for k, s in zip(order, spectra, strict=True)])
         explained = squares.up((1 / (self.space.exact.scale.square() + self.noise[0]))[:, None])

@@ -1,4 +1,6 @@
-"""About how many eigenvalues of a factor matter: from the factor itself where it is small, and from some of its points where not."""
+"""About how many eigenvalues of a factor matter: from the factor itself where it is small, and from some of its
+points where not.
+"""
 
 import math
 
@@ -12,7 +14,8 @@ from lkgp.model import Term
 
 # Multiplications of a symmetric eigendecomposition, over n^3, by its time beside that of a matrix product.
 EIGH = 5.0
-# A factor with more points than this is not formed for a plan: a matrix of so many points takes 0.3 GB and some seconds.
+# A factor with more points than this is not formed for a plan: a matrix of so many points takes 0.3 GB and some
+# seconds.
 MOST_PLANNED_POINTS = 6000
 # Its spectrum is judged by so many of its points instead.
 SOME_POINTS = 1000
@@ -21,9 +24,9 @@ SOME_POINTS = 1000
 class FactorSpectrum:
     """The spectrum of factor k of a term over the points `coords` (n_k, d_k).
 
-    Of a long factor some points are looked at, spread evenly. Their eigenvalues times n_k over their number are those of the whole, as
-    far as the points lie densely beside the length scale of the kernel. Where they do not, so that their matrix has nearly full
-    rank, a run of neighbouring points stands for every other run of the same length.
+    Of a long factor some points are looked at, spread evenly. Their eigenvalues times n_k over their number are those
+    of the whole, as far as the points lie densely beside the length scale of the kernel. Where they do not, so that
+    their matrix has nearly full rank, a run of neighbouring points stands for every other run of the same length.
     """
 
     def __init__(self, term: Term, k: int, coords: Tensor) -> None:
@@ -51,7 +54,9 @@ class FactorSpectrum:
         return float(self.matrix.abs().sum(dim=1).max()) * self.spread
 
     def kept(self, largest_tail: float, largest_value: float = math.inf) -> tuple[Tensor, float]:
-        """The eigenvalues that `FactorBasis.of` would keep, descending, (r,), and the multiplications of finding the pairs."""
+        """The eigenvalues that `FactorBasis.of` would keep, descending, (r,), and the multiplications of finding the
+        pairs.
+        """
         if self.neighbours is None:
             values, low = kept_spectrum(self.matrix, largest_tail, largest_value)
             decomposition = self.points * len(values) ** 2 * 3 if low else EIGH * self.points**3
@@ -65,7 +70,9 @@ class FactorSpectrum:
 
 
 def kept_spectrum(matrix: Tensor, largest_tail: float, largest_value: float) -> tuple[Tensor, bool]:
-    """The eigenvalues of a matrix (n, n) that matter, descending, and whether a pivoted factorisation finds that they are few."""
+    """The eigenvalues of a matrix (n, n) that matter, descending, and whether a pivoted factorisation finds that
+    they are few.
+    """
     n = len(matrix)
     if n >= PIVOTED_PAYS:
         most = min(largest_tail, RANK_OF_REST * largest_value) / 2

@@ -1,17 +1,18 @@
 """The weights of the modes of a truncated Kronecker eigenbasis, and the equations for them.
 
-With every factor's spectrum cut far below the noise, K_k = Q_k diag(l_k) Q_k^T, F = Q_1 (x) ... (x) Q_d and S^2 = l_1 (x) ... (x) l_d,
+With every factor's spectrum cut far below the noise, K_k = Q_k diag(l_k) Q_k^T, F = Q_1 (x) ... (x) Q_d and S^2 = l_1
+(x) ... (x) l_d,
 
     A  =  P F S^2 F^T P^T + D,      H = I + S F^T P^T D^-1 P F S,      R x R, R = r_1 ... r_d
     A^-1 y  =  D^-1 (y - P F S h),  H h = S F^T P^T D^-1 y,            log det A = log det H + log det D.
 
-A product with H is two transforms and one product with the cells' precisions, which are zero where nothing was observed. H is solved
-for in coordinates that are whitened by C C^T ~ H: the diagonal of H, which is nearly all of it where cells are missing at random; and
-for other gaps a dense block of H itself over the leading modes.
+A product with H is two transforms and one product with the cells' precisions, which are zero where nothing was
+observed. H is solved for in coordinates that are whitened by C C^T ~ H: the diagonal of H, which is nearly all of it
+where cells are missing at random; and for other gaps a dense block of H itself over the leading modes.
 
-With a residual r = b - H h in weights, the error of x = A^-1 y is known to be small: |e|_A^2 = r^T (I - H^-1) r <= |r|^2. In that
-norm an error counts in units of the log-likelihood: it changes y^T A^-1 y by |e|_A^2, and a prediction by at most |e|_A prior
-standard deviations.
+With a residual r = b - H h in weights, the error of x = A^-1 y is known to be small: |e|_A^2 = r^T (I - H^-1) r <=
+|r|^2. In that norm an error counts in units of the log-likelihood: it changes y^T A^-1 y by |e|_A^2, and a prediction
+by at most |e|_A prior standard deviations.
 """
 
 from collections.abc import Sequence
@@ -28,7 +29,8 @@ from lkgp.linalg.whitening import Whitening, make_whitening
 from lkgp.solvers.cg import descend
 from lkgp.solvers.refinement import Correction
 
-# Modes with less than this share of the noise's variance are not started from: dividing by their size would magnify errors.
+# Modes with less than this share of the noise's variance are not started from: dividing by their size would magnify
+# errors.
 DROWNED = 0.01
 
 
@@ -116,7 +118,9 @@ class WeightSpace:
         return self.to_cells(weights).index_select(1, self.index).mT
 
     def weights_of(self, cells: Tensor) -> Tensor:
-        """The weights of functions (c, N) on the grid, (R, c), except for modes so far below the noise that it drowns them."""
+        """The weights of functions (c, N) on the grid, (R, c), except for modes so far below the noise that it
+        drowns them.
+        """
         moved = self.own_order(cells.double())
         scale = self.exact.scale[:, None]
         return self.exact.transform.down(moved).mul_(scale / (scale.square() + DROWNED * self.noise.mean()))
@@ -150,8 +154,8 @@ class WeightEquations(MixedPrecisionEquations):
         residual, whitening = self.target - self.exact.latent(unknowns), self.exact.whitening
         if not len(whitening.modes):
             return residual
-        # The residual of A^-1 B weighs modes by their size, and conjugate gradients do not. The leading modes, given the others,
-        # are those that the block knows how to solve for.
+        # The residual of A^-1 B weighs modes by their size, and conjugate gradients do not. The leading modes, given
+        # the others, are those that the block knows how to solve for.
         step = torch.cholesky_solve(residual[whitening.modes], whitening.block)
         unknowns.index_add_(0, whitening.modes, step)
         return self.target - self.exact.latent(unknowns)

@@ -12,11 +12,11 @@ from torch import Tensor
 
 from lkgp.linalg.roots import check_finite, pivoted_root
 
-# Eigenvalues that are left out stay below this share of the noise: then a solve with what is kept leaves a residual of at
-# most a tenth, and refinement by the residual converges by a digit each time.
+# Eigenvalues that are left out stay below this share of the noise: then a solve with what is kept leaves a residual of
+# at most a tenth, and refinement by the residual converges by a digit each time.
 FAR_BELOW = 0.1
-# What a pivoted factorisation leaves is known by its trace; its largest eigenvalue is taken to be one part in so many of that. Rests
-# are spread over many modes; refinement finds out, and only takes longer, where this one is not.
+# What a pivoted factorisation leaves is known by its trace; its largest eigenvalue is taken to be one part in so many
+# of that. Rests are spread over many modes; refinement finds out, and only takes longer, where this one is not.
 RANK_OF_REST = 10.0
 # From this many points on, a pivoted Cholesky factorisation finds out first whether the rank is low;
 # `scripts/calibrate_costs.py` measures where that pays.
@@ -37,8 +37,8 @@ class FactorBasis:
 
     @classmethod
     def of(cls, matrix: Tensor, largest_tail: float = 0.0, largest_value: float = math.inf) -> "FactorBasis":
-        """Keep the eigenpairs of `matrix` (n_k, n_k) that stand out of rounding, less those whose sum is below `largest_tail`
-        and none of which exceeds `largest_value`.
+        """Keep the eigenpairs of `matrix` (n_k, n_k) that stand out of rounding, less those whose sum is below
+        `largest_tail` and none of which exceeds `largest_value`.
         """
         check_finite(matrix)
         matrix = matrix.double()
@@ -59,7 +59,9 @@ class FactorBasis:
         largest_value: float,
         device: torch.device | None = None,
     ) -> "FactorBasis":
-        """The same of L L^T, L (n_k, r), to which half of what may be left out belongs; `left_out`: the trace of what L lacks."""
+        """The same of L L^T, L (n_k, r), to which half of what may be left out belongs; `left_out`: the trace of
+        what L lacks.
+        """
         values, vectors = _eigenpairs(root, device)
         return cls._kept(values, vectors, left_out, 0.5 * largest_tail, 0.5 * largest_value)
 
@@ -99,7 +101,9 @@ class FactorBasis:
         return self.vectors * self.values.sqrt()
 
     def coefficients(self, cross: Tensor) -> Tensor:
-        """C with C C'^T = K between points, from their covariances with the points of this factor, (n', n_k) -> (n', r)."""
+        """C with C C'^T = K between points, from their covariances with the points of this factor, (n', n_k) -> (n',
+        r).
+        """
         return (cross @ self.vectors) / self.values.sqrt()
 
 
@@ -116,10 +120,11 @@ def largest_tails(
 ) -> list[tuple[float, float]]:
     """How much of each spectrum may be left out, by its trace, and which eigenvalue at most.
 
-    The trace of all that is left out of the product is at most sum_k tail_k prod_(l != k) tr K_l, and the log-likelihood of n
-    observations changes by at most that over twice the noise: that is to be below tolerance * n. No eigenvalue that is left out,
-    not even with the largest of the other factors, may come near the noise either, or solves could not be corrected by their
-    residuals.
+    The trace of all that is left out of the product is at most sum_k tail_k prod_(l != k) tr K_l, and the
+    log-likelihood of n
+    observations changes by at most that over twice the noise: that is to be below tolerance * n. No eigenvalue that is
+        left out, not even with the largest of the other factors, may come near the noise either, or solves could not be
+        corrected by their residuals.
 
     traces: of every factor; row_sums: the largest sum of a row of each, which no eigenvalue exceeds
     """

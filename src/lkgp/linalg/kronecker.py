@@ -22,13 +22,15 @@ from lkgp.linalg.products import (
 
 # Products work on about this many cells at a time (32 MB in float64): enough for full speed, little beside the factors.
 CHUNK_CELLS = 2**22
-# But on up to this many columns, because reading and writing a single column of a matrix of rows takes as long as four: a cache
-# line holds eight numbers.
+# But on up to this many columns, because reading and writing a single column of a matrix of rows takes as long as four:
+# a cache line holds eight numbers.
 CHUNK_COLUMNS = 4
 
 
 class OperatorFactory(Protocol):
-    """What makes A: `LatentKronecker`, or another class with the same arguments, such as one whose products are shared out."""
+    """What makes A: `LatentKronecker`, or another class with the same arguments, such as one whose products are
+    shared out.
+    """
 
     def __call__(self, *factors_and_noise: Tensor | LinearOperator, grid: PartialGrid, num_terms: int = 1) -> Any: ...
 
@@ -36,7 +38,8 @@ class OperatorFactory(Protocol):
 class LatentKronecker(LinearOperator):
     """A = P (sum_t K_t1 (x) ... (x) K_td) P^T + D, n x n and never formed.
 
-    factors_and_noise: the factors of the first term, K_11, ..., K_1d, each (n_k, n_k), then those of the next, and last the
+    factors_and_noise: the factors of the first term, K_11, ..., K_1d, each (n_k, n_k), then those of the next, and last
+        the
         diagonal of D: a scalar tensor, or (n,) for one variance per cell
     grid: which cells are observed
     num_terms: how many products are summed
@@ -83,7 +86,8 @@ class LatentKronecker(LinearOperator):
         factors, index = self._aligned[term]
         in_batches = batches_pay(factors)
         num_cells, columns = self.grid.num_cells, rhs.shape[1]
-        # On large grids a quarter of the columns at most, so that the two arrays are about half of what all cells would take.
+        # On large grids a quarter of the columns at most, so that the two arrays are about half of what all cells would
+        # take.
         chunk = max(1, min(CHUNK_COLUMNS, columns // 4), min(columns, CHUNK_CELLS // num_cells))
         work = chunk * prod(max(factor.shape) for factor in factors)
         front, back = rhs.new_empty(work), rhs.new_empty(work)

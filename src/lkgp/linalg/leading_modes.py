@@ -1,4 +1,6 @@
-"""The exact block of H = I + S F^T P^T D^-1 P F S over the leading modes: how large it should be, and how it is built."""
+"""The exact block of H = I + S F^T P^T D^-1 P F S over the leading modes: how large it should be, and how it is
+built.
+"""
 
 from collections.abc import Sequence
 from math import prod
@@ -8,8 +10,8 @@ from torch import Tensor
 
 # The size of the block is sought in these steps.
 BLOCK_STEP = 500
-# Iterations over the root of the condition number that the block leaves, as measured on learning curves: conjugate gradients need
-# about sqrt(condition) / 2 iterations per factor e, and a solve to a few digits about eight of those.
+# Iterations over the root of the condition number that the block leaves, as measured on learning curves: conjugate
+# gradients need about sqrt(condition) / 2 iterations per factor e, and a solve to a few digits about eight of those.
 ITERATIONS_PER_ROOT = 4.0
 # Multiplications of the block, in float64 and scattered, take as long as so many of the products, which are in float32.
 BLOCK_WEIGHT = 4

@@ -8,13 +8,13 @@ from torch import Tensor
 
 from lkgp.linalg.factors import DenseFactor, Factor, as_factor
 
-# Rows of products begin at multiples of this many numbers (64 bytes in float64, a cache line), where there are enough of them for
-# the zeros between not to matter.
+# Rows of products begin at multiples of this many numbers (64 bytes in float64, a cache line), where there are enough
+# of them for the zeros between not to matter.
 ALIGNED_ROWS = 8
 ALIGNED_FROM = 400
-# Products in which a matrix is transposed take up to twice as long where factors have fewer points than SHORT. Products in batches
-# take longer where the matrices of a batch are narrower than WIDE, and far longer where they are narrower than NARROW.
-# `scripts/calibrate_costs.py` measures all three.
+# Products in which a matrix is transposed take up to twice as long where factors have fewer points than SHORT. Products
+# in batches take longer where the matrices of a batch are narrower than WIDE, and far longer where they are narrower
+# than NARROW. `scripts/calibrate_costs.py` measures all three.
 SHORT, NARROW, WIDE = 256, 64, 512
 
 
@@ -38,8 +38,8 @@ def kronecker_matmul(factors: Sequence[Tensor | LinearOperator], cells: Tensor) 
     """
     batch, columns = cells.shape[:-2], cells.shape[-1]
     for factor in map(as_factor, factors):
-        # Z has shape (n_k, axes to come, columns, axes done). Writing the product transposed moves axis k to the end, so
-        # that the next axis is in front and no array is ever permuted: (K_k Z)^T = Z^T K_k^T.
+        # Z has shape (n_k, axes to come, columns, axes done). Writing the product transposed moves axis k to the end,
+        # so that the next axis is in front and no array is ever permuted: (K_k Z)^T = Z^T K_k^T.
         cells = factor.transposed_product(cells.reshape(*batch, factor.shape[-1], -1))
         batch = cells.shape[:-2]
     return cells.reshape(*batch, columns, -1)
@@ -62,7 +62,9 @@ def kronecker_matmul_in_place(
 
 
 def batches_pay(factors: Sequence[Factor]) -> bool:
-    """Whether `kronecker_matmul_in_batches` is faster: its matrices are wide, or all factors are short and they not too narrow."""
+    """Whether `kronecker_matmul_in_batches` is faster: its matrices are wide, or all factors are short and they not
+    too narrow.
+    """
     narrowest, longest = factors[-1].shape[-1], max(max(factor.shape) for factor in factors)
     dense = all(isinstance(factor, DenseFactor) for factor in factors)
     return dense and (narrowest >= WIDE or (narrowest >= NARROW and longest < SHORT))
@@ -71,7 +73,9 @@ def batches_pay(factors: Sequence[Factor]) -> bool:
 def kronecker_matmul_in_batches(
     factors: Sequence[Factor], cells: Tensor, front: Tensor, back: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """The same for dense factors and X with its columns as rows, (c, n_1 ... n_d): no axis moves, no matrix is transposed."""
+    """The same for dense factors and X with its columns as rows, (c, n_1 ... n_d): no axis moves, no matrix is
+    transposed.
+    """
     columns, rest = cells.shape
     for factor in factors:
         # Z has shape (columns and axes done, n_k, axes to come), and K_k multiplies each of its matrices from the left.

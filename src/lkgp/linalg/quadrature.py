@@ -6,7 +6,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-# Lanczos vectors, all of which are kept for reorthogonalisation, take this many bytes in all, where the caller sets no limit.
+# Lanczos vectors, all of which are kept for reorthogonalisation, take this many bytes in all, where the caller sets no
+# limit.
 BASIS_BYTES = 2**30
 
 
@@ -48,7 +49,8 @@ def random_signs(normals: Tensor) -> Tensor:
 def lanczos(
     apply: Callable[[Tensor], Tensor], start: Tensor, steps: int, metric: Callable[[Tensor], Tensor] | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Tridiagonal matrices (s, steps, steps) of `apply` from each column of `start` (n, s), and the columns' squared norms (s,).
+    """Tridiagonal matrices (s, steps, steps) of `apply` from each column of `start` (n, s), and the columns' squared
+    norms (s,).
 
     A column that has run through its Krylov space is continued with ones on the diagonal, cut off from the rest.
     """

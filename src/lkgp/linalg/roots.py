@@ -19,9 +19,9 @@ def check_finite(matrix: Tensor) -> None:
 def pivoted_root(matrix: Tensor, threshold: float) -> tuple[np.ndarray, np.ndarray]:
     """L (n_k, r) with L L^T ~ K: a Cholesky factorisation, the largest remaining variance first.
 
-    It ends when all remaining variances are below `threshold`. What it leaves is positive semidefinite, so its trace bounds all
-    of its eigenvalues; and so it is after any number of columns. Also returns the points that were taken first, (r,), where L is a
-    lower triangle.
+    It ends when all remaining variances are below `threshold`. What it leaves is positive semidefinite, so its trace
+    bounds all of its eigenvalues; and so it is after any number of columns. Also returns the points that were taken
+    first, (r,), where L is a lower triangle.
     """
     n = len(matrix)
     rounding = n * float(np.finfo(float).eps) * float(matrix.diagonal().max())
@@ -35,7 +35,8 @@ def pivoted_root(matrix: Tensor, threshold: float) -> tuple[np.ndarray, np.ndarr
 def root_by_rows(
     rows: Callable[[Tensor], Tensor], diagonal: Tensor, threshold: float, most: int
 ) -> tuple[Tensor, float]:
-    """The same from single rows of K, which is never formed, with `most` columns at most; and the trace of what is left.
+    """The same from single rows of K, which is never formed, with `most` columns at most; and the trace of what is
+    left.
 
     rows: index (b,) -> rows (b, n_k); diagonal: of K, (n_k,)
     """
@@ -57,7 +58,8 @@ def root_by_rows(
 
 @dataclass(frozen=True, eq=False)
 class TriangularRoot:
-    """K = R R^T up to rounding, by a pivoted Cholesky factorisation: far cheaper than eigenpairs, and all that a draw needs.
+    """K = R R^T up to rounding, by a pivoted Cholesky factorisation: far cheaper than eigenpairs, and all that a draw
+    needs.
 
     root: R, (n_k, r); pivots: the points where R is a lower triangle, (r,)
     """
@@ -67,7 +69,9 @@ class TriangularRoot:
 
     @classmethod
     def of(cls, matrix: Tensor, threshold: float = 0.0) -> "TriangularRoot":
-        """matrix: K, (n_k, n_k); threshold: variances that are left out are below this, or below what rounding leaves."""
+        """matrix: K, (n_k, n_k); threshold: variances that are left out are below this, or below what rounding
+        leaves.
+        """
         check_finite(matrix)
         root, pivots = pivoted_root(matrix.double(), threshold)
         return cls(torch.from_numpy(root).to(matrix.device), torch.from_numpy(pivots).long().to(matrix.device))
@@ -83,7 +87,9 @@ class TriangularRoot:
 
 
 def shifted_cholesky(matrix: Tensor, jitter: float) -> Tensor:
-    """The Cholesky factor of K + jitter I, or of ten times the jitter if kernel values were rounded so coarsely, and so on."""
+    """The Cholesky factor of K + jitter I, or of ten times the jitter if kernel values were rounded so coarsely, and
+    so on.
+    """
     while True:
         shifted = matrix.clone()
         shifted.diagonal().add_(jitter)

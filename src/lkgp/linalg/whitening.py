@@ -1,7 +1,8 @@
-"""Coordinates in which H = I + S F^T P^T D^-1 P F S is nearly the identity: its diagonal, and a dense block where needed.
+"""Coordinates in which H = I + S F^T P^T D^-1 P F S is nearly the identity: its diagonal, and a dense block where
+needed.
 
-Where cells are missing at random the diagonal is nearly all of H. For other gaps a block of H itself over the leading modes is
-factorised; what it leaves is bounded by the first mode left out, whatever the gaps.
+Where cells are missing at random the diagonal is nearly all of H. For other gaps a block of H itself over the leading
+modes is factorised; what it leaves is bounded by the first mode left out, whatever the gaps.
 """
 
 from dataclasses import dataclass
@@ -12,8 +13,8 @@ from torch import Tensor
 from lkgp.linalg.leading_modes import cheapest_block, masked_gram
 from lkgp.linalg.transform import Transform
 
-# There is a block if so many leading modes, whitened by the diagonal alone, are worse conditioned than this. Solves of random gaps
-# have a condition number of about two; ten makes a block worth its while on learning curves.
+# There is a block if so many leading modes, whitened by the diagonal alone, are worse conditioned than this. Solves of
+# random gaps have a condition number of about two; ten makes a block worth its while on learning curves.
 TRIAL_MODES, TRIAL_CONDITION = 300, 10.0
 
 

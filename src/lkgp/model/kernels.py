@@ -30,13 +30,17 @@ DISCRETE = (IndexKernel, HammingIMQKernel)
 
 
 def default_kernels(dims: Sequence[int]) -> list[Kernel]:
-    """Matern-5/2 over every factor, one length scale per column; one output scale, on the first. `dims`: d_k, columns of each."""
+    """Matern-5/2 over every factor, one length scale per column; one output scale, on the first. `dims`: d_k,
+    columns of each.
+    """
     kernels: list[Kernel] = [MaternKernel(nu=2.5, ard_num_dims=dim) for dim in dims]
     return [ScaleKernel(kernels[0]), *kernels[1:]]
 
 
 def evaluate(kernel: Kernel, rows: Tensor, columns: Tensor | None = None) -> Tensor:
-    """Kernel values between `rows` (a, d) and `columns` (b, d), dense, (a, b); among the rows if no columns are given."""
+    """Kernel values between `rows` (a, d) and `columns` (b, d), dense, (a, b); among the rows if no columns are
+    given.
+    """
     with gpytorch.settings.lazily_evaluate_kernels(False), warnings.catch_warnings():
         # torch says so of the sparse matrices inside `IndexKernel`; the caller can do nothing about it.
         warnings.filterwarnings("ignore", message="Sparse invariant checks are implicitly disabled")
@@ -86,7 +90,8 @@ def check_is_kernel(kernel: object, factor: int) -> None:
         raise InputError(f"the kernel of factor {factor} is a {type(kernel).__name__}; give a gpytorch kernel.")
     if len(kernel.batch_shape):
         raise InputError(
-            f"the kernel of factor {factor} has batch shape {tuple(kernel.batch_shape)}; give one without a batch shape."
+            f"the kernel of factor {factor} has batch shape {tuple(kernel.batch_shape)}; give one without a batch "
+            "shape."
         )
 
 
@@ -118,6 +123,6 @@ def _check_categories(kernel: IndexKernel, coords: Tensor, factor: int) -> None:
     whole = codes.shape[1] == 1 and bool((codes == codes.round()).all())
     if not whole or bool((codes < 0).any()) or bool((codes >= tasks).any()):
         raise InputError(
-            f"factor {factor} has an IndexKernel with {tasks} categories, so its coordinates must be one column of whole "
-            f"numbers from 0 to {tasks - 1}."
+            f"factor {factor} has an IndexKernel with {tasks} categories, so its coordinates must be one column of "
+            f"whole numbers from 0 to {tasks - 1}."
         )

@@ -20,7 +20,8 @@ class LatentKroneckerGP(nn.Module):
 
     kernels: one GPyTorch kernel per factor, used as they are (parameters, priors and constraints)
     mean: a number fixes it; None learns a constant, starting at zero; or a `Mean`
-    noise: where the learned noise variance starts; or a GaussianLikelihood with priors and constraints of its own; or a `Noise`
+    noise: where the learned noise variance starts; or a GaussianLikelihood with priors and constraints of its own; or a
+        `Noise`
     """
 
     def __init__(

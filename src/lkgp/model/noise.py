@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from lkgp.data.readers import Observations
 from lkgp.errors import InputError
 
-# The least noise variance that is learned, in units of the variance of the data: far below any error of measurement, and far above
-# the rounding of a solve in float64.
+# The least noise variance that is learned, in units of the variance of the data: far below any error of measurement,
+# and far above the rounding of a solve in float64.
 NOISE_FLOOR = 1e-6
 
 
@@ -37,14 +37,18 @@ class Noise(gpytorch.Module):
 
     @abstractmethod
     def at(self, coords: Sequence[Tensor]) -> Tensor:
-        """The variance of a single measurement at the cells of the product of `coords`, broadcast to (n'_1, ..., n'_d)."""
+        """The variance of a single measurement at the cells of the product of `coords`, broadcast to (n'_1, ...,
+        n'_d).
+        """
 
     def typical(self, data: Observations) -> Tensor:
         """The mean over the observed cells, a scalar."""
         return self.measurement_variance(data).mean()
 
     def levels(self) -> list[nn.Parameter]:
-        """Parameters that make the noise larger at all cells when they grow; a search may raise them before anything else."""
+        """Parameters that make the noise larger at all cells when they grow; a search may raise them before anything
+        else.
+        """
         return []
 
     def describe(self) -> dict[str, Any]:
@@ -52,13 +56,16 @@ class Noise(gpytorch.Module):
         raise InputError(f"the noise {type(self).__name__} cannot be saved; it does not say how.")
 
     def diagonal(self, data: Observations) -> Tensor:
-        """The diagonal of D, (n,): the known variance of every cell, or that of a measurement over the number of them."""
+        """The diagonal of D, (n,): the known variance of every cell, or that of a measurement over the number of
+        them.
+        """
         if data.noise_variance is not None:
             return data.noise_variance
         return self.measurement_variance(data) / data.counts
 
     def log_scatter(self, data: Observations) -> Tensor:
-        """What measurements add to the log density of their means, a scalar; W is their sum of squares about a mean of c:
+        """What measurements add to the log density of their means, a scalar; W is their sum of squares about a mean of
+        c:
 
         log prod_j N(y_j; f, s^2)  =  log N(mean; f, s^2 / c)  -  1/2 ((c - 1) log(2 pi s^2) + log c + W / s^2)
         """
@@ -92,7 +99,9 @@ class LearnedNoise(Noise):
 
 
 def learned_noise(start: float, floor: float = NOISE_FLOOR) -> GaussianLikelihood:
-    """A noise variance that is learned from `start`, bounded below by `floor`, or far under a start that is not far above."""
+    """A noise variance that is learned from `start`, bounded below by `floor`, or far under a start that is not far
+    above.
+    """
     if isinstance(start, bool) or not isinstance(start, (int, float)) or not start > 0:
         raise InputError(f"the noise variance must be a positive number, not {start!r}.")
     likelihood = GaussianLikelihood(noise_constraint=GreaterThan(min(floor, 1e-3 * start)))

@@ -49,7 +49,8 @@ def describe_model(model: LatentKroneckerGP, prefix: str) -> tuple[dict[str, Any
     """A model as plain data, and its parameters under names that begin with `prefix`."""
     if len(list(model.named_parameters(remove_duplicate=False))) > len(list(model.parameters())):
         raise InputError(
-            "a kernel is in the model twice, and a file cannot keep that it is one; put a copy (copy.deepcopy) in one place."
+            "the same kernel is in the model twice, which a file cannot record; put a copy (copy.deepcopy) in one "
+            "place."
         )
     spec = {
         "terms": [[described.describe_kernel(kernel) for kernel in term.kernels] for term in model.terms],

@@ -49,7 +49,8 @@ def _describe_constraint(constraint: constraints.Interval) -> dict[str, Any]:
     )
     if type(constraint) not in CONSTRAINTS or not own:
         raise InputError(
-            f"the constraint {constraint} cannot be saved; use one of {[c.__name__ for c in CONSTRAINTS]} with its own transform."
+            f"the constraint {constraint} cannot be saved; use one of {[c.__name__ for c in CONSTRAINTS]} with its own "
+            "transform."
         )
     return {
         "class": type(constraint).__name__,
@@ -160,7 +161,8 @@ def describe_likelihood(likelihood: GaussianLikelihood) -> dict[str, Any]:
         raise InputError(f"the noise model {type(likelihood).__name__} cannot be saved; use a GaussianLikelihood.")
     if likelihood._priors:
         raise InputError(
-            f"the prior {next(iter(likelihood._priors))!r} cannot be saved; give it as GaussianLikelihood(noise_prior=...)."
+            f"the prior {next(iter(likelihood._priors))!r} cannot be saved; give it as "
+            "GaussianLikelihood(noise_prior=...)."
         )
     return _describe_parameters(likelihood.noise_covar, ("noise",))
 

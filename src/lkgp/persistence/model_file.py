@@ -80,7 +80,8 @@ def read(path: str | Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
         raise FileError(f"{path} is a safetensors file, but not a model that lkgp saved.")
     if metadata.get("version") not in ("1", str(VERSION)):
         raise FileError(
-            f"{path} has format version {metadata.get('version')}; this lkgp reads versions up to {VERSION}; install a newer lkgp."
+            f"{path} has format version {metadata.get('version')}; this lkgp reads versions up to {VERSION}; install a "
+            "newer lkgp."
         )
     try:
         if metadata["checksum"] != checksum(metadata["model"], tensors):

@@ -16,7 +16,8 @@ def find_class(classes: Iterable[type], name: Any, what: str) -> type:
         if cls.__name__ == name:
             return cls
     raise FileError(
-        f"the file names the {what} {name!r}, which lkgp does not know; it was written by another version, or it is damaged."
+        f"the file names the {what} {name!r}, which lkgp does not know; it was written by another version, or it is "
+        "damaged."
     )
 
 

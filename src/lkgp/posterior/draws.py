@@ -96,7 +96,8 @@ class PosteriorDraws:
     def variance(self, coords: Sequence[Tensor]) -> Tensor:
         """The posterior variance at every cell, (n'_1, ..., n'_d), from these draws.
 
-        What the first points leave open is known exactly; only the rest is averaged over draws, each about its exact mean.
+        What the first points leave open is known exactly; only the rest is averaged over draws, each about its exact
+        mean.
         """
         given, left_open = self.prior.given_training(coords)
         total = torch.zeros_like(left_open)

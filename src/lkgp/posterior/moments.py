@@ -98,7 +98,9 @@ def _prior(terms: Sequence[Term], a: Cells, b: Cells) -> Tensor:
 
 @torch.no_grad()
 def row_moments(posterior: Posterior, columns: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-    """Mean and variance of f at single cells, each (m,): row i of every one of `columns`, (m, d_k), is where cell i lies."""
+    """Mean and variance of f at single cells, each (m,): row i of every one of `columns`, (m, d_k), is where cell i
+    lies.
+    """
     grid, model, parts = posterior.data.grid, posterior.model, []
     for rows in zip(*(column.split(posterior.columns_at_once()) for column in columns), strict=True):
         crosses = posterior.cross_factors(rows)

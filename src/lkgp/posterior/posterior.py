@@ -137,7 +137,8 @@ class Posterior:
 
     @torch.no_grad()
     def covariance(self, coords: Sequence[Tensor], strict: bool = False) -> Tensor:
-        """The joint posterior covariance of f at the cells of the product of `coords`, (N', N'): exact, one solve per cell.
+        """The joint posterior covariance of f at the cells of the product of `coords`, (N', N'): exact, one solve per
+        cell.
 
         strict: whether a solve that does not converge is an error instead of a warning
         """
@@ -164,7 +165,9 @@ class Posterior:
 
     @property
     def variance_error(self) -> float:
-        """The relative standard error of a standard deviation: 0 where it is exact, else the Monte-Carlo error at most."""
+        """The relative standard error of a standard deviation: 0 where it is exact, else the Monte-Carlo error at
+        most.
+        """
         return 0.0 if self.system.exact_variance else 1 / math.sqrt(2 * self.plan.method.num_samples)
 
     @torch.no_grad()

@@ -1,8 +1,9 @@
 """Draws from the prior, as functions of coordinates.
 
-A draw of one term on a product of points is (R_1 (x) ... (x) R_d) w with R_k R_k^T = K_k and w standard normal; a draw of the model is
-the sum over its terms. Where new points are asked for, R_k gets new rows and columns, [[R, 0], [C, S]], and w new entries, so that
-the joint covariance of old and new points is exact in every combination of factors, and what was drawn before does not change.
+A draw of one term on a product of points is (R_1 (x) ... (x) R_d) w with R_k R_k^T = K_k and w standard normal; a draw
+of the model is the sum over its terms. Where new points are asked for, R_k gets new rows and columns, [[R, 0], [C, S]],
+and w new entries, so that the joint covariance of old and new points is exact in every combination of factors, and what
+was drawn before does not change.
 """
 
 from collections.abc import Callable, Sequence
@@ -135,7 +136,8 @@ class TermDraws:
 
 
 class PriorDraws:
-    """`num` draws of f - mean from the prior: functions that agree with themselves wherever and whenever they are asked.
+    """`num` draws of f - mean from the prior: functions that agree with themselves wherever and whenever they are
+    asked.
 
     replay_log: the coordinates that brought new points, in their order
     """
@@ -167,8 +169,8 @@ class PriorDraws:
     def given_training(self, coords: Sequence[Tensor]) -> tuple[Callable[[slice], Tensor], Tensor]:
         """What the draws on the first points tell of other cells, without drawing anything.
 
-        Returns a function from some of the draws to their conditional means (N', c), and the prior variance that is left,
-        (n'_1, ..., n'_d). Neither depends on which other cells were asked for.
+        Returns a function from some of the draws to their conditional means (N', c), and the prior variance that is
+        left, (n'_1, ..., n'_d). Neither depends on which other cells were asked for.
         """
         found = [term.given_first(coords) for term in self.terms]
         means = [mean for mean, _ in found]

@@ -11,7 +11,8 @@ from lkgp.settings import Settings, check_positive
 from lkgp.solvers.base import Reason, Solution, column_norms, not_solved
 from lkgp.solvers.refinement import Correction, LinearEquations, refine
 
-# Inner products work on this many entries at a time (8 MB in float64), so that no array of the size of the unknowns is made.
+# Inner products work on this many entries at a time (8 MB in float64), so that no array of the size of the unknowns is
+# made.
 DOT_ENTRIES = 2**20
 # Each descent aims a little below the goal, so that the true residual, which rounds differently, is below it too.
 AIM = 0.9
@@ -47,8 +48,8 @@ class DescentEquations(LinearEquations):
         self.preconditioner = preconditioner
 
     def correct(self, unknowns: Tensor, active: Tensor, residual: Tensor, excess: Tensor, budget: int) -> Correction:
-        # The residual that conjugate gradients carry along drifts from the true one; `refine` starts them again from there.
-        # They work on the unknowns themselves: a step of its own would be one more array of their size.
+        # The residual that conjugate gradients carry along drifts from the true one; `refine` starts them again from
+        # there. They work on the unknowns themselves: a step of its own would be one more array of their size.
         goal = AIM * self.rtol
         products, iterations, failure = descend(
             self.operator, self.preconditioner, unknowns, residual, active, goal, budget

@@ -1,4 +1,6 @@
-"""One loop for all solves: correct a solution until its true residual is small enough, and know when that no longer helps."""
+"""One loop for all solves: correct a solution until its true residual is small enough, and know when that no longer
+helps.
+"""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -43,7 +45,9 @@ class Refinable(ABC):
 
     @abstractmethod
     def excess(self, unknowns: Tensor, residual: Tensor, size: Tensor, first: bool) -> Tensor:
-        """How many times too large the errors are, (c,); at most one where a column is done. first: before any correction."""
+        """How many times too large the errors are, (c,); at most one where a column is done. first: before any
+        correction.
+        """
 
     @abstractmethod
     def correction(self, residual: Tensor, excess: Tensor, budget: int) -> Correction:
@@ -68,7 +72,9 @@ class Refinable(ABC):
 
 
 class LinearEquations(Refinable):
-    """A X = B for B (n, c), in units of the norms of its columns, so that no number here depends on the units of the data."""
+    """A X = B for B (n, c), in units of the norms of its columns, so that no number here depends on the units of the
+    data.
+    """
 
     def __init__(self, operator: Any, rhs: Tensor, norms: Tensor, rtol: float) -> None:
         self.operator, self.rhs, self.norms, self.rtol = operator, rhs, norms, rtol
@@ -121,8 +127,8 @@ class Refined:
 def refine(equations: Refinable, unknowns: Tensor, max_iterations: int) -> Refined:
     """Correct `unknowns` (m, c), in place, until every column is done or no longer gains by it.
 
-    A column counts as done by its true residual only. A correction that made a column worse is taken back. A column whose error a
-    correction did not halve is sharpened or, where that cannot be, left as it is while the others go on.
+    A column counts as done by its true residual only. A correction that made a column worse is taken back. A column
+    whose error a correction did not halve is sharpened or, where that cannot be, left as it is while the others go on.
     """
     residual = equations.residual(unknowns)
     size = equations.size(residual)

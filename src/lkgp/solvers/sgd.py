@@ -19,10 +19,11 @@ from lkgp.solvers.base import (
 
 @dataclass(frozen=True)
 class StochasticGradientDescent(Settings):
-    """Steps along random coordinates of the gradient of x^T A x / 2 - x^T b, with momentum and an average of the iterates.
+    """Steps along random coordinates of the gradient of x^T A x / 2 - x^T b, with momentum and an average of the
+    iterates.
 
-    Each step looks at `batch_size` random rows only. It wants many cheap steps where conjugate gradients want few dear ones, and
-    is meant for rough solutions (rtol of 0.01) of systems too large to go over in full.
+    Each step looks at `batch_size` random rows only. It wants many cheap steps where conjugate gradients want few dear
+    ones, and is meant for rough solutions (rtol of 0.01) of systems too large to go over in full.
 
     rtol: relative residual that every column must reach, by the true residual
     batch_size: rows a step
@@ -97,7 +98,9 @@ class StochasticGradientDescent(Settings):
         return Solution(best.mul_(norms), best_norm, iterations, products, reason, self.rtol)
 
     def _largest_eigenvalue(self, operator: Any, diagonal: Tensor, generator: torch.Generator) -> tuple[Tensor, int]:
-        """An estimate of the largest eigenvalue of D^-1/2 A D^-1/2, D its diagonal, by power iteration; and its products."""
+        """An estimate of the largest eigenvalue of D^-1/2 A D^-1/2, D its diagonal, by power iteration; and its
+        products.
+        """
         root = diagonal.sqrt()[:, None]
         vector = torch.randn(len(diagonal), 1, generator=generator, dtype=diagonal.dtype, device=diagonal.device)
         for _ in range(20):

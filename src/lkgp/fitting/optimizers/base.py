@@ -29,7 +29,8 @@ class Outcome:
 class Optimizer(Settings, ABC):
     """A way to search; a new one is one new file with a frozen dataclass.
 
-    sufficient_observations: observations on which a search may end, where there are many more; None goes on to all of them
+    sufficient_observations: observations on which a search may end, where there are many more; None goes on to all of
+        them
     """
 
     sufficient_observations: int | None = None

@@ -12,22 +12,24 @@ from lkgp.settings import check_positive
 
 # The improvement, per observation, below which a search with estimated gradients stops by default.
 STOCHASTIC_IMPROVEMENT = 1e-4
-# Where the gradient is exact, gains below this for each parameter are not worth a step: each is then within a tenth of its standard
-# error of the optimum (a tenth squared over two).
+# Where the gradient is exact, gains below this for each parameter are not worth a step: each is then within a tenth of
+# its standard error of the optimum (a tenth squared over two).
 EXACT_GAIN = 0.005
-# How much the log-likelihood may gain, per observation, with the logarithm of the noise variance, before that is raised by so much
-# ahead of all else, and how often: 4^8 is more than any part of the data can have hidden.
+# How much the log-likelihood may gain, per observation, with the logarithm of the noise variance, before that is raised
+# by so much ahead of all else, and how often: 4^8 is more than any part of the data can have hidden.
 FAR_TOO_SURE, RAISE, MOST_RAISES = 0.5, math.log(4.0), 8
 
 
 @dataclass(frozen=True)
 class BFGS(Optimizer):
-    """Second order: the average information at first, corrected by how the gradient changes, in a region where it can be trusted.
+    """Second order: the average information at first, corrected by how the gradient changes, in a region where it can
+    be trusted.
 
     improvement: stops when a step is expected to improve the log-likelihood, per observation, by less
-    gain_per_parameter: and, where the gradient is an estimate, by less than so many nats for each parameter; one that is wrong by its
-        own standard error costs half a nat
-    sufficient_observations: observations on which a search may end, where there are many more; None goes on to all of them
+    gain_per_parameter: and, where the gradient is an estimate, by less than so many nats for each parameter; one that
+        is wrong by its own standard error costs half a nat
+    sufficient_observations: observations on which a search may end, where there are many more; None goes on to all of
+        them
     """
 
     max_steps: int = 100
@@ -73,11 +75,12 @@ class BFGS(Optimizer):
 
 
 def with_sufficient_noise(objective: Objective) -> Evaluation | None:
-    """Give the model as much more noise as the likelihood strongly asks for. Returns the objective there, if the noise is free.
+    """Give the model as much more noise as the likelihood strongly asks for. Returns the objective there, if the noise
+    is free.
 
-    The part of the data that a start was found on may have been tamer than the rest. A model that is far too sure of itself is
-    improved by shorter lengths as well as by noise, and a search that begins with all of them at once may end at an optimum with far
-    too short ones.
+    The part of the data that a start was found on may have been tamer than the rest. A model that is far too sure of
+    itself is improved by shorter lengths as well as by noise, and a search that begins with all of them at once may end
+    at an optimum with far too short ones.
     """
     found = (objective.parameters.positions(level) for level in objective.model.noise.levels())
     levels = np.array([position for positions in found for position in positions], dtype=int)

@@ -28,5 +28,7 @@ def as_factor(matrix: Tensor | LinearOperator) -> Factor:
 
 
 def structure_for(function: CovarianceFunction, coords: Tensor) -> str:
-    """The kind of factor that serves a kernel over the points `coords` (n_k, d_k) best; dense where none says that it does."""
+    """The kind of factor that serves a kernel over the points `coords` (n_k, d_k) best; dense where none says that
+    it does.
+    """
     return next((kind for kind, factor in Factor.kinds.items() if factor.suits(function, coords)), DenseFactor.kind)

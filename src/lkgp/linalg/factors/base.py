@@ -1,7 +1,8 @@
-"""What a factor of a Kronecker product is: a symmetric matrix that keeps its structure until it is asked for a part of it.
+"""What a factor of a Kronecker product is: a symmetric matrix that keeps its structure until it is asked for a part of
+it.
 
-Every kind of factor is one file in this folder and a subclass of `Factor`. It is a `LinearOperator`, so `@`, `diagonal()` and
-indexing are spelled as in the rest of that library.
+Every kind of factor is one file in this folder and a subclass of `Factor`. It is a `LinearOperator`, so `@`,
+`diagonal()` and indexing are spelled as in the rest of that library.
 """
 
 import math
@@ -17,9 +18,11 @@ from lkgp.errors import InputError, TooLargeError
 from lkgp.linalg.eigenbasis import FactorBasis
 from lkgp.linalg.roots import TriangularRoot, root_by_rows
 
-# Work arrays of structured products are kept near this many entries (32 MB in float64), so that they stay small beside the grid.
+# Work arrays of structured products are kept near this many entries (32 MB in float64), so that they stay small beside
+# the grid.
 WORK_ENTRIES = 2**22
-# A structured factor with more points than this is not turned into a matrix: 8192^2 numbers in float64 are half a gigabyte.
+# A structured factor with more points than this is not turned into a matrix: 8192^2 numbers in float64 are half a
+# gigabyte.
 MOST_DENSE_POINTS = 8192
 # The eigenpairs of such a factor are found from single rows, one after the other; beyond this many that takes minutes.
 MOST_MODES_BY_ROWS = 2000
@@ -28,8 +31,12 @@ MOST_MODES_BY_ROWS = 2000
 class CovarianceFunction(Protocol):
     """A kernel as the factors see it.
 
+    kernel: the GPyTorch kernel itself, by which a structure may know whether it suits
     stationary: whether k(x, x') depends on x - x' only
     """
+
+    @property
+    def kernel(self) -> Any: ...
 
     @property
     def stationary(self) -> bool: ...
@@ -61,7 +68,9 @@ class Factor(LinearOperator):
 
     @classmethod
     def suits(cls, function: CovarianceFunction, coords: Tensor) -> bool:
-        """Whether this structure is the cheapest known one for a kernel over these points; never without being asked."""
+        """Whether this structure is the cheapest known one for a kernel over these points; never without being
+        asked.
+        """
         return False
 
     # Parts
@@ -80,7 +89,8 @@ class Factor(LinearOperator):
         if points > MOST_DENSE_POINTS:
             raise InputError(
                 f"a {self.kind} factor of {points} points would take {8 * points**2 / 1e9:.1f} GB as a dense matrix; "
-                "use a method that needs only products, such as solver=ObservationSpace(preconditioner=PivotedCholesky())."
+                "use a method that needs only products, such as "
+                "solver=ObservationSpace(preconditioner=PivotedCholesky())."
             )
         return self.rows_at(torch.arange(points, device=self.device))
 
@@ -99,7 +109,8 @@ class Factor(LinearOperator):
         root, left = self._root_by_rows(min(largest_tail, largest_value) / self.shape[-2], MOST_MODES_BY_ROWS)
         if left > largest_tail:
             raise TooLargeError(
-                f"a factor of {self.shape[-2]} points has more than the {MOST_MODES_BY_ROWS} modes that can be found row by row"
+                f"a factor of {self.shape[-2]} points has more than the {MOST_MODES_BY_ROWS} modes that can be found "
+                "row by row"
             )
         return FactorBasis.of_root(root, left, largest_tail, largest_value)
 
@@ -148,5 +159,7 @@ class Factor(LinearOperator):
         return self.pull_back(weights, torch.eye(len(weights), dtype=weights.dtype, device=weights.device))
 
     def inner(self, weights: Any) -> Tensor:
-        """The inner product of weights, as `pull_back` gives them, with the numbers that define this factor, a scalar."""
+        """The inner product of weights, as `pull_back` gives them, with the numbers that define this factor, a
+        scalar.
+        """
         return (weights.to(self.dtype) * self.dense()).sum()

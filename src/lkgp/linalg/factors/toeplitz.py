@@ -6,9 +6,11 @@ from torch import Tensor
 
 from lkgp.linalg.factors.base import WORK_ENTRIES, CovarianceFunction, Factor
 
-# Below this many points a dense factor multiplies faster than the FFT of a Toeplitz one; `scripts/calibrate_costs.py` measures it.
+# Below this many points a dense factor multiplies faster than the FFT of a Toeplitz one; `scripts/calibrate_costs.py`
+# measures it.
 TOEPLITZ_PAYS = 4096
-# Steps count as equal if they differ by no more than this share of their mean: the rounding of coordinates, and a little more.
+# Steps count as equal if they differ by no more than this share of their mean: the rounding of coordinates, and a
+# little more.
 EQUAL_STEPS = 1e-9
 
 
@@ -49,8 +51,8 @@ class ToeplitzFactor(Factor):
         return ToeplitzFactor(self.column.to(dtype))
 
     def pull_back(self, left: Tensor, right: Tensor) -> Tensor:
-        # The weight of the entry at lag l is the sum over i - j = +-l of left_i right_j: a correlation, which is a product of
-        # Fourier transforms.
+        # The weight of the entry at lag l is the sum over i - j = +-l of left_i right_j: a correlation, which is a
+        # product of Fourier transforms.
         n = len(self.column)
         length = next_fast_len(2 * n - 1, real=True)
         total = left.new_zeros(length)

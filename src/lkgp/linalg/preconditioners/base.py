@@ -1,6 +1,7 @@
 """Preconditioners: cheap approximations M of A = P K P^T + D.
 
-Each kind is one file in this folder: a record of its settings with one `build(operator)`. What it builds is a `Preconditioner`.
+Each kind is one file in this folder: a record of its settings with one `build(operator)`. What it builds is a
+    `Preconditioner`.
 """
 
 from abc import ABC, abstractmethod
@@ -53,7 +54,9 @@ class PreconditionerSettings(Settings, ABC):
 
 
 class LowRankPlusDiagonal(Preconditioner):
-    """M = L L^T + D for L (n, k) and D diagonal (n,), inverted by Woodbury's identity in the eigenbasis of its small side."""
+    """M = L L^T + D for L (n, k) and D diagonal (n,), inverted by Woodbury's identity in the eigenbasis of its small
+    side.
+    """
 
     def __init__(self, low_rank: Tensor, diagonal: Tensor) -> None:
         self.low_rank, self.scale = low_rank, diagonal.sqrt()[:, None]

@@ -11,7 +11,9 @@ from lkgp.linalg.products import kronecker_matmul
 
 
 class CompletedGrid(Preconditioner):
-    """M^-1 = P (K + s^2 I)^-1 P^T, with s^2 the mean noise: exact where nothing is missing and the noise is one number."""
+    """M^-1 = P (K + s^2 I)^-1 P^T, with s^2 the mean noise: exact where nothing is missing and the noise is one
+    number.
+    """
 
     below = False
 

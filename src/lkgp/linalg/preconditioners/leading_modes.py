@@ -2,8 +2,8 @@
 
     M  =  P F S^2 F^T P^T + D,      M^-1 = D^-1 - D^-1 P F S H^-1 S F^T P^T D^-1,      H = I + S F^T P^T D^-1 P F S.
 
-M leaves out positive semidefinite parts of A only, so M <= A. What is left of K lies below the first eigenvalue left out, so all
-eigenvalues of M^-1 A lie between 1 and 1 + (that eigenvalue) / (least noise), whatever the gaps.
+M leaves out positive semidefinite parts of A only, so M <= A. What is left of K lies below the first eigenvalue left
+out, so all eigenvalues of M^-1 A lie between 1 and 1 + (that eigenvalue) / (least noise), whatever the gaps.
 """
 
 from dataclasses import dataclass

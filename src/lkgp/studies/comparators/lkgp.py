@@ -73,7 +73,9 @@ class FitLKGP:
 
 def details_of(gp: LKGP, problem: Problem, report: dict[str, Any]) -> dict[str, Any]:
     """What benchmarks record of a fit: its report, where the search ended, and recovered hyperparameters."""
-    parameters = {name: p.detach().flatten().tolist() for name, p in gp.model_.named_parameters()}
+    # By the names that they have in GPyTorch's own model of the paper, which starts from some of them.
+    named = [(name.removeprefix("terms.0.").removeprefix("noise."), p) for name, p in gp.model_.named_parameters()]
+    parameters = {name: p.detach().flatten().tolist() for name, p in named}
     details: dict[str, Any] = {"report": report, "raw parameters": parameters}
     if problem.fitted_truth is not None:
         noise = float(gp.model_.noise_variance().detach().mean())

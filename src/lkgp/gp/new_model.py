@@ -1,0 +1,45 @@
+"""A model with the hyperparameters as the caller gave them, and the scaling of the data that it sees."""
+
+import copy
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+from gpytorch.kernels import Kernel
+from gpytorch.likelihoods import GaussianLikelihood
+
+from lkgp.data.readers import Observations
+from lkgp.data.standardization import Standardization
+from lkgp.errors import InputError
+from lkgp.model import LatentKroneckerGP, Noise, check_kernel, default_kernels, discrete_columns
+
+
+def new_model(
+    observations: Observations,
+    kernels: Sequence[Kernel] | None,
+    mean: float | None,
+    noise: float | GaussianLikelihood | Noise,
+    standardize: bool | Literal["values", "coordinates"],
+) -> tuple[LatentKroneckerGP, Standardization]:
+    """Arguments as of `LKGP`; kernels and noise are copied."""
+    coords = [x.double() for x in observations.grid.coords]
+    given = kernels if kernels is not None else default_kernels([x.shape[1] for x in coords])
+    if isinstance(given, Kernel) or len(given) != len(coords):
+        count = 1 if isinstance(given, Kernel) else len(given)
+        raise InputError(
+            f"there are {count} kernels but {len(coords)} factors; give a list with one kernel per factor."
+        )
+    for k, (kernel, x) in enumerate(zip(given, coords, strict=True)):
+        check_kernel(kernel, x, k)
+    standardization = Standardization.of(
+        observations,
+        values=standardize in (True, "values"),
+        coords=standardize in (True, "coordinates"),
+        unscaled=[discrete_columns(kernel, x) for kernel, x in zip(given, coords, strict=True)],
+    )
+    scaled = None
+    if mean is not None:
+        number = torch.tensor(float(mean), dtype=torch.float64, device=coords[0].device)
+        scaled = float(standardization.values.apply(number))
+    copies = [copy.deepcopy(kernel) for kernel in given]
+    return LatentKroneckerGP(copies, mean=scaled, noise=copy.deepcopy(noise)), standardization
