@@ -32,9 +32,10 @@ from lkgp.inference.costs import SOLVE_ARRAYS, FactorRanks, PlanningProblem, mis
 from lkgp.inference.direct import direct_cost
 from lkgp.inference.observation_space import observation_cost
 from lkgp.inference.spectral import spectral_cost
-from lkgp.inference.spectrum_estimate import kept_spectrum
+from lkgp.inference.spectrum_estimate import FactorSpectrum, kept_spectrum
 from lkgp.linalg.eigenbasis import FactorBasis
 from lkgp.linalg.leading_modes import block_multiplications, cheapest_block
+from lkgp.model import Term
 from lkgp.posterior import Cells, joint_moments, row_moments
 
 
@@ -325,3 +326,45 @@ def test_a_block_over_many_combinations_of_short_factors_is_counted():
     flat = cheapest_block(diagonal, 1e7, (4000, 10), (4000, 10), 8000, 64)
     many = cheapest_block(diagonal, 1e7, (40, 40, 25), (40, 40, 25), 8000, 64)
     assert 0 < many < flat
+
+
+def test_planning_forms_no_long_factor(monkeypatch):
+    """Its spectrum is judged by some of its points: about as long as it is, smooth or rough."""
+    largest = 0
+    evaluate = Term.cross_factor
+
+    def watched(term, k, points, coords):
+        nonlocal largest
+        largest = max(largest, len(points) * len(coords))
+        return evaluate(term, k, points, coords)
+
+    x = torch.linspace(0, 1, 1500, dtype=torch.float64)[:, None]
+    for kernel, length in ((RBFKernel(), 0.05), (MaternKernel(nu=0.5), 0.05), (MaternKernel(nu=1.5), 0.002)):
+        kernel.lengthscale = length
+        term = Term([kernel.double()])
+        exact, _ = FactorSpectrum(term, 0, x).kept(1.0)
+        with monkeypatch.context() as patch:
+            patch.setattr("lkgp.inference.spectrum_estimate.MOST_PLANNED_POINTS", 500)
+            patch.setattr("lkgp.inference.spectrum_estimate.SOME_POINTS", 200)
+            patch.setattr(Term, "cross_factor", watched)
+            spectrum = FactorSpectrum(term, 0, x)
+            found, _ = spectrum.kept(1.0)
+        assert largest <= 200 * 200
+        assert len(found) == pytest.approx(len(exact), rel=0.5, abs=5)
+        assert spectrum.trace == pytest.approx(1500.0, rel=1e-6)
+
+
+def test_a_year_of_hours_is_planned_at_once():
+    rng = np.random.default_rng(0)
+    Y = np.where(rng.random((3, 26304)) < 0.2, np.nan, rng.normal(size=(3, 26304)))
+    chosen = LKGP().plan([np.arange(3.0), np.arange(26304.0)], Y)
+    assert chosen.cost.memory > 0
+    assert (
+        "toeplitz"
+        in PlanningProblem(
+            smooth_model(1.0, 1.0),
+            from_array(
+                [torch.arange(3.0, dtype=torch.float64), torch.arange(26304.0, dtype=torch.float64)], torch.as_tensor(Y)
+            ),
+        ).structures
+    )

@@ -19,7 +19,7 @@ from lkgp.fitting import Optimizer
 from lkgp.gp.new_model import new_model
 from lkgp.gp.pipeline import Engine
 from lkgp.gp.requests import as_seed, noise_at, noise_everywhere, requested_points
-from lkgp.inference import Choice, Method, Plan, plan
+from lkgp.inference import Choice, Plan, check_choice, plan
 from lkgp.model import LatentKroneckerGP, Noise
 from lkgp.persistence import ModelContents
 from lkgp.persistence.estimator import build_settings_of, describe_settings_of
@@ -79,11 +79,7 @@ class LKGP:
             raise InputError(f"standardize must be True, False, 'values' or 'coordinates', not {standardize!r}.")
         if dtype not in (torch.float32, torch.float64):
             raise InputError(f"dtype must be torch.float32 or torch.float64, not {dtype}.")
-        if solver != "auto" and not (isinstance(solver, Method) or hasattr(solver, "solve")):
-            raise InputError(
-                "solver must be 'auto', a method such as Direct(...), Spectral(...) or ObservationSpace(...), or a "
-                f"linear solver such as ConjugateGradients(...), not {solver!r}."
-            )
+        check_choice(solver)
         if optimizer != "auto" and not isinstance(optimizer, Optimizer):
             raise InputError(f"optimizer must be 'auto', BFGS(...), LBFGS(...) or Adam(...), not {optimizer!r}.")
         self.kernels, self.mean, self.noise, self.standardize = kernels, mean, noise, standardize

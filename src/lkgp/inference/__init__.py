@@ -1,7 +1,7 @@
 """Ways of inference: the contract, one file per way, and the choice among them."""
 
 from lkgp.inference.base import Method, Plan, Purpose, System
-from lkgp.inference.choice import Choice, methods, plan, propose
+from lkgp.inference.choice import Choice, check_choice, methods, plan, propose
 from lkgp.inference.costs import Cost, break_even, columns_at_once
 from lkgp.inference.direct import Direct
 from lkgp.inference.likelihood import Likelihood, Probes, log_likelihood
@@ -22,6 +22,7 @@ __all__ = [
     "Spectral",
     "System",
     "break_even",
+    "check_choice",
     "columns_at_once",
     "log_likelihood",
     "methods",

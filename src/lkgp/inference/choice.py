@@ -21,13 +21,21 @@ CHEAP_FIT, CHEAP_POSTERIOR, WORTH = 2e10, 2e11, 2.0
 Choice = Method | Solver | Literal["auto"]
 
 
+def check_choice(solver: object) -> None:
+    """Refuse what is neither a way of inference nor a linear solver."""
+    if solver != "auto" and not (isinstance(solver, Method) or hasattr(solver, "solve")):
+        raise InputError(
+            "solver must be 'auto', a method such as Direct(...), Spectral(...) or ObservationSpace(...), or a linear "
+            f"solver such as ConjugateGradients(...), not {solver!r}."
+        )
+
+
 def as_method(solver: Choice, data: Observations) -> Method | None:
     """The way of inference that the caller asks for; None for any."""
     if isinstance(solver, Method):
         return solver
     if isinstance(solver, str):
-        if solver != "auto":
-            raise InputError(f"solver must be 'auto', a method or a linear solver, not {solver!r}.")
+        check_choice(solver)
         return None
     return Direct(max_size=data.grid.num_observed) if isinstance(solver, Cholesky) else Iterative(solver=solver)
 

@@ -74,8 +74,7 @@ class PlanningProblem:
     @cached_property
     def _spectra(self) -> list[FactorSpectrum]:
         term = self.model.terms[0]
-        with torch.no_grad():
-            return [FactorSpectrum(term, k, x) for k, x in enumerate(self.grid.coords)]
+        return [FactorSpectrum(term, k, x) for k, x in enumerate(self.grid.coords)]
 
     def ranks(self, tolerance: float) -> list["FactorRanks"]:
         """The spectrum of every factor, less what may be left out for the log-likelihood to change by `tolerance` at

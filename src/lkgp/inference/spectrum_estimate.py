@@ -3,6 +3,7 @@ points where not.
 """
 
 import math
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -16,9 +17,25 @@ from lkgp.model import Term
 EIGH = 5.0
 # A factor with more points than this is not formed for a plan: a matrix of so many points takes 0.3 GB and some
 # seconds.
-MOST_PLANNED_POINTS = 6000
+MOST_PLANNED_POINTS = 4500
 # Its spectrum is judged by so many of its points instead.
 SOME_POINTS = 1000
+
+
+class PivotedSpectrum:
+    """A pivoted Cholesky factorisation of a matrix (n, n) down to rounding, of which looser ones are the first columns.
+
+    norms: the squared norms of its columns, (r,), which follow the eigenvalues; pivots: the largest variance before each, (r,)
+    """
+
+    def __init__(self, matrix: Tensor) -> None:
+        root, order = pivoted_root(matrix, 0.0)
+        self.norms = np.square(root).sum(axis=0)
+        self.pivots = np.square(root[order, np.arange(len(order))])
+
+    def down_to(self, threshold: float) -> np.ndarray:
+        """The squared norms of the columns that a factorisation takes until all variances are below `threshold`."""
+        return self.norms[: max(1, int((self.pivots > threshold).sum()))]
 
 
 class FactorSpectrum:
@@ -29,6 +46,7 @@ class FactorSpectrum:
     their matrix has nearly full rank, a run of neighbouring points stands for every other run of the same length.
     """
 
+    @torch.no_grad()
     def __init__(self, term: Term, k: int, coords: Tensor) -> None:
         self.points = len(coords)
         self.spread = self.repeated = 1.0
@@ -53,15 +71,19 @@ class FactorSpectrum:
         """No eigenvalue is larger."""
         return float(self.matrix.abs().sum(dim=1).max()) * self.spread
 
+    @cached_property
+    def _pivoted(self) -> PivotedSpectrum | None:
+        return PivotedSpectrum(self.matrix) if len(self.matrix) >= PIVOTED_PAYS else None
+
     def kept(self, largest_tail: float, largest_value: float = math.inf) -> tuple[Tensor, float]:
         """The eigenvalues that `FactorBasis.of` would keep, descending, (r,), and the multiplications of finding the
         pairs.
         """
         if self.neighbours is None:
-            values, low = kept_spectrum(self.matrix, largest_tail, largest_value)
+            values, low = kept_spectrum(self.matrix, largest_tail, largest_value, self._pivoted)
             decomposition = self.points * len(values) ** 2 * 3 if low else EIGH * self.points**3
             return values, decomposition
-        values, _ = kept_spectrum(self.matrix, largest_tail / self.spread, largest_value / self.spread)
+        values, _ = kept_spectrum(self.matrix, largest_tail / self.spread, largest_value / self.spread, self._pivoted)
         values = values * self.spread
         if len(values) > SOME_POINTS // 2:
             one_run, _ = kept_spectrum(self.neighbours, largest_tail / self.spread, largest_value)
@@ -69,14 +91,17 @@ class FactorSpectrum:
         return values, 3.0 * self.points * len(values) ** 2
 
 
-def kept_spectrum(matrix: Tensor, largest_tail: float, largest_value: float) -> tuple[Tensor, bool]:
-    """The eigenvalues of a matrix (n, n) that matter, descending, and whether a pivoted factorisation finds that
-    they are few.
+def kept_spectrum(
+    matrix: Tensor, largest_tail: float, largest_value: float, pivoted: PivotedSpectrum | None = None
+) -> tuple[Tensor, bool]:
+    """The eigenvalues of a matrix (n, n) that matter, descending, and whether a pivoted factorisation finds that they are few.
+
+    pivoted: its factorisation, where it was made before
     """
     n = len(matrix)
     if n >= PIVOTED_PAYS:
         most = min(largest_tail, RANK_OF_REST * largest_value) / 2
-        values = np.square(pivoted_root(matrix, most / n)[0]).sum(axis=0)
+        values = (PivotedSpectrum(matrix) if pivoted is None else pivoted).down_to(most / n)
         low = len(values) <= n // 2
     else:
         values = torch.linalg.eigvalsh(matrix).clamp(min=0).cpu().numpy()
