@@ -112,7 +112,15 @@ class Search:
             seconds = time.perf_counter() - began
             history, products = part.history, part.products
             return FitResult(self.model, chosen, picked, history, products, part.converged, reason, seconds, notes)
-        objective = self._objective(method)
+        objective = Objective(
+            self.model,
+            self.data,
+            method,
+            seed=self.seed,
+            progress=self.progress,
+            max_memory=self.max_memory,
+            operators=self.operators,
+        )
         if part is not None and part.interrupted:
             seconds = time.perf_counter() - began
             return FitResult(self.model, chosen, picked, [], 0, False, INTERRUPTED, seconds, notes)
@@ -125,7 +133,7 @@ class Search:
             method = Spectral().for_fitting()
             chosen = Plan(method, f"spectral: {objective.too_large}")
             picked = default_optimizer(method, num_free)
-            outcome = picked.maximise(self._objective(method))
+            outcome = picked.maximise(objective.with_method(method))
             objective, history = outcome.objective, history + outcome.objective.history
         objective.parameters.clear_gradient()
         converged, reason = outcome.converged, outcome.reason
@@ -136,17 +144,6 @@ class Search:
             notes.append(f"hyperparameters by {type(picked).__name__} with estimated gradients, {chosen.why}")
         seconds = time.perf_counter() - began
         return FitResult(self.model, chosen, picked, history, objective.products, converged, reason, seconds, notes)
-
-    def _objective(self, method: Method) -> Objective:
-        return Objective(
-            self.model,
-            self.data,
-            method,
-            seed=self.seed,
-            progress=self.progress,
-            max_memory=self.max_memory,
-            operators=self.operators,
-        )
 
 
 def default_optimizer(method: Method, num_free: int) -> Optimizer:

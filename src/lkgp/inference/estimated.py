@@ -1,14 +1,19 @@
 """What ways of inference that solve iteratively have in common: tolerances, probes, samples."""
 
 import math
+from abc import abstractmethod
 from dataclasses import dataclass, replace
 from typing import Literal, Self
 
 import torch
+from torch import Tensor
 
 from lkgp.errors import InputError
-from lkgp.inference.base import Method
+from lkgp.inference.base import SMALL_ERROR, LatentSolution, Method, Purpose, System
+from lkgp.inference.mixed_precision import MixedPrecisionEquations
 from lkgp.settings import check_positive
+from lkgp.solvers import Solution
+from lkgp.solvers.base import column_norms
 
 # What the error of a gradient is worth in nats, over the square of the relative error of its solves: measured on
 # learning curves and weather.
@@ -76,3 +81,54 @@ class EstimatedMethod(Method):
         # A gradient from solves with this error puts the optimum off by about GRADIENT_NATS rtol^2 nats.
         wanted = math.sqrt(SHARE_OF_GAIN * gain / GRADIENT_NATS)
         return replace(self, rtol=min(max(self.rtol, wanted), LOOSEST_RTOL))
+
+
+class MixedPrecisionSystem(System):
+    """A, solved for by equations in mixed precision that know a bound of their error.
+
+    method: whose tolerances hold
+    """
+
+    method: EstimatedMethod
+
+    @abstractmethod
+    def equations(self, rhs: Tensor) -> MixedPrecisionEquations:
+        """Those of A X = B for B (n, c)."""
+
+    @property
+    @abstractmethod
+    def spread(self) -> float:
+        """The size of a posterior deviation of f over the observed cells, about."""
+
+    def solve_once(self, rhs: Tensor, purpose: Purpose, start: Tensor | None, goal: float) -> LatentSolution:
+        accuracy = {
+            Purpose.LIKELIHOOD: self.method.rtol,
+            Purpose.CURVATURE: CURVATURE_RTOL,
+            Purpose.MEAN: self.method.rtol,
+            Purpose.SAMPLES: self.method.sample_rtol,
+        }
+        return self.solve_to(rhs, accuracy[purpose], goal, start)
+
+    def solve_to(self, rhs: Tensor, rtol: float, goal: float = math.inf, start: Tensor | None = None) -> LatentSolution:
+        """A^-1 B for B (n, c) to a relative error |e|_A <= rtol |x|_A, of which the solution's `residuals` are bounds.
+
+        goal: the relative residual |b - A x| / |b| that is allowed besides, of A as this system has it
+        start: the function that B is expected to be an observation of, at every cell, (c, N)
+        """
+        equations = self.equations(rhs)
+        solved = equations.solve(rtol, INNER_SHARE * goal, start, self.method.max_iterations)
+        unknowns, errors, iterations, products, reason = solved
+        values, latent = equations.answer(unknowns)
+        return LatentSolution(values, errors, iterations, products, reason, rtol, latent)
+
+    def residual_goal(self, rhs: Tensor, purpose: Purpose) -> float:
+        if purpose is Purpose.MEAN:
+            return self.method.residual_rtol
+        # The residual of the data is an error of the function; it must be small beside the spread of the posterior.
+        return min(self.method.sample_rtol, SMALL_ERROR * self.spread / float(column_norms(rhs).max()))
+
+    def correction(self, residual: Tensor, goal: float) -> Solution:
+        return self.solve_to(residual, 1.0, goal)
+
+    def trusts(self, solution: Solution) -> bool:
+        return bool((solution.residuals <= LOOSEST_RTOL).all())

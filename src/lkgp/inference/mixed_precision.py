@@ -83,6 +83,10 @@ class MixedPrecisionEquations(Refinable):
         """The unknowns of functions (c, N), or zeros."""
 
     @abstractmethod
+    def answer(self, unknowns: Tensor) -> tuple[Tensor, Tensor]:
+        """A^-1 B, (n, c), and the function that it says was observed, (c, N), zero where it is not known."""
+
+    @abstractmethod
     def true_residual(self, residual: Tensor) -> Tensor:
         """|b - A x| / |b|, (c,)."""
 

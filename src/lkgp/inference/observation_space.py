@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 
 from lkgp.data.readers import Observations
-from lkgp.inference.base import SMALL_ERROR, GradientWeights, LatentSolution, Plan, Purpose, System
+from lkgp.inference.base import GradientWeights, LatentSolution, Plan, Purpose
 from lkgp.inference.cell_equations import CellEquations
 from lkgp.inference.costs import CHECKS, Cost, FactorRanks, PlanningProblem, break_even, product_spectrum
-from lkgp.inference.estimated import CURVATURE_RTOL, INNER_SHARE, LOOSEST_RTOL, EstimatedMethod
+from lkgp.inference.estimated import CURVATURE_RTOL, EstimatedMethod, MixedPrecisionSystem
 from lkgp.inference.gradients import quadratic_weights
 from lkgp.linalg.factors import Factor
 from lkgp.linalg.kronecker import LatentKronecker, OperatorFactory
@@ -31,7 +31,6 @@ from lkgp.linalg.quadrature import trace_of_log
 from lkgp.linalg.roots import shifted_cholesky
 from lkgp.model import LatentKroneckerGP
 from lkgp.solvers import ConjugateGradients, Solution, Solver, solve
-from lkgp.solvers.base import column_norms
 
 # Multiplications in float32 that take as long as reading one number from memory.
 READING = 30.0
@@ -138,7 +137,7 @@ def observation_cost(
     return Cost(build + roots + work, memory + (12.0 * n**2 if dense else 0.0))
 
 
-class ObservationSystem(System):
+class ObservationSystem(MixedPrecisionSystem):
     """A, for one set of hyperparameters, as it acts on the observations."""
 
     def __init__(
@@ -150,7 +149,8 @@ class ObservationSystem(System):
         columns: int,
     ) -> None:
         super().__init__(model, data, operators)
-        self.method, self.columns = method, columns
+        self.method: ObservationSpace = method
+        self.columns = columns
         with torch.no_grad():
             given = model.covariance(data, self.structures, operators).detach()
             self.exact = given if given.dtype == torch.float64 else self._rounded(given, torch.float64)
@@ -198,38 +198,12 @@ class ObservationSystem(System):
         """Functions (c, N) at the observed cells, (n, c)."""
         return self.data.grid.gather(cells.mT)
 
-    def solve_once(self, rhs: Tensor, purpose: Purpose, start: Tensor | None, goal: float) -> LatentSolution:
-        accuracy = {
-            Purpose.LIKELIHOOD: self.method.rtol,
-            Purpose.CURVATURE: CURVATURE_RTOL,
-            Purpose.MEAN: self.method.rtol,
-            Purpose.SAMPLES: self.method.sample_rtol,
-        }
-        return self.solve_to(rhs, accuracy[purpose], goal, start)
-
-    def solve_to(self, rhs: Tensor, rtol: float, goal: float = math.inf, start: Tensor | None = None) -> LatentSolution:
-        """A^-1 B for B (n, c) to a relative error |e|_A <= rtol |x|_A, of which the solution's `residuals` are bounds.
-
-        goal: the relative residual |b - A x| / |b| that is allowed besides, of A as this system has it
-        start: the function that B is expected to be an observation of, at every cell, (c, N)
-        """
-        equations = CellEquations(rhs, self.noise, self.exact, self.fast, self.inverse, self.data.grid)
-        solved = equations.solve(rtol, INNER_SHARE * goal, start, self.method.max_iterations)
-        values, errors, iterations, products, reason = solved
-        latent = self.data.grid.scatter(rhs - self.noise[:, None] * values).mT
-        return LatentSolution(values, errors, iterations, products, reason, rtol, latent)
-
-    def residual_goal(self, rhs: Tensor, purpose: Purpose) -> float:
-        if purpose is Purpose.MEAN:
-            return self.method.residual_rtol
-        # The residual of the data is an error of the function; it must be small beside the spread of the posterior.
-        return min(self.method.sample_rtol, SMALL_ERROR * self.spread / float(column_norms(rhs).max()))
-
-    def correction(self, residual: Tensor, goal: float) -> Solution:
-        return self.solve_to(residual, 1.0, goal)
+    def equations(self, rhs: Tensor) -> CellEquations:
+        return CellEquations(rhs, self.noise, self.exact, self.fast, self.inverse, self.data.grid)
 
     def trusts(self, solution: Solution) -> bool:
-        return self.method.solver is not None or bool((solution.residuals <= LOOSEST_RTOL).all())
+        # A solver of the caller's own is trusted.
+        return self.method.solver is not None or super().trusts(solution)
 
     @cached_property
     def spread(self) -> float:

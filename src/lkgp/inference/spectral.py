@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from lkgp.data.readers import Observations
-from lkgp.inference.base import SMALL_ERROR, GradientWeights, LatentSolution, Plan, Purpose, System
+from lkgp.inference.base import GradientWeights, Plan
 from lkgp.inference.costs import CHECKS, Cost, FactorRanks, PlanningProblem, missing_at_random, product_spectrum
-from lkgp.inference.estimated import CURVATURE_RTOL, INNER_SHARE, LOOSEST_RTOL, EstimatedMethod
+from lkgp.inference.estimated import EstimatedMethod, MixedPrecisionSystem
 from lkgp.inference.weight_space import WeightEquations, WeightSpace
 from lkgp.linalg.eigenbasis import largest_tails
 from lkgp.linalg.factors import DenseFactor, Factor, LowRankFactor
@@ -23,8 +23,6 @@ from lkgp.linalg.quadrature import random_signs, trace_of_log
 from lkgp.linalg.transform import Transform, cheapest_order, transform_multiplications
 from lkgp.model import LatentKroneckerGP
 from lkgp.settings import check_positive
-from lkgp.solvers import Solution
-from lkgp.solvers.base import column_norms
 
 # Where nothing is missing, all is exact, and little is left out: a longer spectrum costs next to nothing there.
 COMPLETE_TOLERANCE = 1e-11
@@ -113,7 +111,7 @@ def _iterations(
     return ITERATIONS_PER_ROOT * math.sqrt(left), block, build
 
 
-class SpectralSystem(System):
+class SpectralSystem(MixedPrecisionSystem):
     """A, for one set of hyperparameters, in its truncated eigenbasis."""
 
     def __init__(
@@ -125,7 +123,8 @@ class SpectralSystem(System):
         columns: int,
     ) -> None:
         super().__init__(model, data, operators)
-        self.method, grid = method, data.grid
+        self.method: Spectral = method
+        grid = data.grid
         with torch.no_grad():
             self.factors: list[Factor] = model.terms[0].factors(grid.coords)
             tolerance = min(method.tolerance, COMPLETE_TOLERANCE) if self.complete else method.tolerance
@@ -155,39 +154,8 @@ class SpectralSystem(System):
 
     # Solving
 
-    def solve_once(self, rhs: Tensor, purpose: Purpose, start: Tensor | None, goal: float) -> LatentSolution:
-        accuracy = {
-            Purpose.LIKELIHOOD: self.method.rtol,
-            Purpose.CURVATURE: CURVATURE_RTOL,
-            Purpose.MEAN: self.method.rtol,
-            Purpose.SAMPLES: self.method.sample_rtol,
-        }
-        return self.solve_to(rhs, accuracy[purpose], goal, start)
-
-    def solve_to(self, rhs: Tensor, rtol: float, goal: float = math.inf, start: Tensor | None = None) -> LatentSolution:
-        """A^-1 B for B (n, c) to a relative error |e|_A <= rtol |x|_A, of which the solution's `residuals` are bounds.
-
-        goal: the relative residual |b - A x| / |b| that is allowed besides, of A as this system has it
-        start: the function that B is expected to be an observation of, at every cell, (c, N)
-        """
-        equations = WeightEquations(self.space, rhs)
-        # The inner residual is a little smaller than what is asked for, which leaves room for what was truncated.
-        solved = equations.solve(rtol, INNER_SHARE * goal, start, self.method.max_iterations)
-        unknowns, errors, iterations, products, reason = solved
-        values, latent = equations.answer(unknowns)
-        return LatentSolution(values, errors, iterations, products, reason, rtol, latent)
-
-    def residual_goal(self, rhs: Tensor, purpose: Purpose) -> float:
-        if purpose is Purpose.MEAN:
-            return self.method.residual_rtol
-        # The residual of the data is an error of the function; it must be small beside the spread of the posterior.
-        return min(self.method.sample_rtol, SMALL_ERROR * self.spread / float(column_norms(rhs).max()))
-
-    def correction(self, residual: Tensor, goal: float) -> Solution:
-        return self.solve_to(residual, 1.0, goal)
-
-    def trusts(self, solution: Solution) -> bool:
-        return bool((solution.residuals <= LOOSEST_RTOL).all())
+    def equations(self, rhs: Tensor) -> WeightEquations:
+        return WeightEquations(self.space, rhs)
 
     @property
     def spread(self) -> float:

@@ -25,7 +25,8 @@ SOME_POINTS = 1000
 class PivotedSpectrum:
     """A pivoted Cholesky factorisation of a matrix (n, n) down to rounding, of which looser ones are the first columns.
 
-    norms: the squared norms of its columns, (r,), which follow the eigenvalues; pivots: the largest variance before each, (r,)
+    norms: the squared norms of its columns, (r,), which follow the eigenvalues; pivots: the largest variance before
+        each, (r,)
     """
 
     def __init__(self, matrix: Tensor) -> None:
@@ -94,7 +95,8 @@ class FactorSpectrum:
 def kept_spectrum(
     matrix: Tensor, largest_tail: float, largest_value: float, pivoted: PivotedSpectrum | None = None
 ) -> tuple[Tensor, bool]:
-    """The eigenvalues of a matrix (n, n) that matter, descending, and whether a pivoted factorisation finds that they are few.
+    """The eigenvalues of a matrix (n, n) that matter, descending, and whether a pivoted factorisation finds that they
+    are few.
 
     pivoted: its factorisation, where it was made before
     """

@@ -183,7 +183,6 @@ class WeightEquations(MixedPrecisionEquations):
         return Correction(whitening.solve_t(step.double() * sizes), iterations, products)
 
     def answer(self, unknowns: Tensor) -> tuple[Tensor, Tensor]:
-        """A^-1 B, (n, c), and the function that it says was observed, (c, N)."""
         cells = self.space.to_cells(unknowns)
         observed = cells.index_select(1, self.space.index).mT
         return (self.rhs - observed) / self.noise, self.space.grid_order(cells)
