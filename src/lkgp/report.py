@@ -173,7 +173,7 @@ def make_report(
 ) -> Report:
     """Summarise a posterior and, if there was one, the fit before it.
 
-    scale: standard deviation by which the values were divided
+    scale: the number by which the values were divided before they were modelled
     noise_std: noise standard deviation in the units of the data; None if the noise was given
     seconds: run time of the solve
     """

@@ -12,7 +12,7 @@ from lkgp.data.readers import Observations
 # The first fit uses about COARSE_OBSERVATIONS observations, and each later one GROWTH times as many. Larger subsets
 # give better starting values; smaller ones are cheaper.
 COARSE_OBSERVATIONS, GROWTH = 3000, 8
-# Factors with at most this many points are kept whole: thinning them would save little and lose much of their range.
+# Factors with at most this many points are kept whole: thinning them would save little and leave too few points.
 SHORT_FACTOR = 64
 # Points are taken in clusters of this many neighbours, so that short distances are represented as well as long ones.
 CLUSTER = 4
