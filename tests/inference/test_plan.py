@@ -304,7 +304,7 @@ def test_a_fit_whose_solves_fail_at_the_start_stays_there(space):
     }
     result = fit(model, case.data(), method=hopeless[space])
     assert not result.converged
-    assert "stopped at the first hyperparameters" in result.reason
+    assert "stopped at the initial hyperparameters" in result.reason
     assert "did not converge: the iteration limit was reached" in result.reason
     for before, after in zip(model.parameters(), result.model.parameters(), strict=True):
         torch.testing.assert_close(before, after)
