@@ -1,6 +1,4 @@
-"""About how many eigenvalues of a factor matter: from the factor itself where it is small, and from some of its
-points where not.
-"""
+"""Estimate how many eigenvalues of a factor matter, from the whole factor or, if it is long, from some points."""
 
 import math
 
@@ -12,21 +10,22 @@ from lkgp.linalg.eigenbasis import PIVOTED_PAYS, RANK_OF_REST
 from lkgp.linalg.roots import pivoted_root
 from lkgp.model import Term
 
-# Multiplications of a symmetric eigendecomposition, over n^3, by its time beside that of a matrix product.
+# Cost of a symmetric eigendecomposition divided by n^3: the number of multiplications that a matrix product performs in
+# the same time.
 EIGH = 5.0
-# A factor with more points than this is not formed for a plan: a matrix of so many points takes 0.3 GB and some
-# seconds.
+# A factor with more points than this is not formed for a plan: the matrix would take 0.3 GB and a few seconds.
 MOST_PLANNED_POINTS = 6000
-# Its spectrum is judged by so many of its points instead.
+# The spectrum of such a factor is estimated from this many of its points instead: more would be slower but more
+# accurate.
 SOME_POINTS = 1000
 
 
 class FactorSpectrum:
     """The spectrum of factor k of a term over the points `coords` (n_k, d_k).
 
-    Of a long factor some points are looked at, spread evenly. Their eigenvalues times n_k over their number are those
-    of the whole, as far as the points lie densely beside the length scale of the kernel. Where they do not, so that
-    their matrix has nearly full rank, a run of neighbouring points stands for every other run of the same length.
+    For a long factor, only some evenly spaced points are used. Their eigenvalues, times n_k over their number, are
+    about those of the whole factor if the points are dense compared with the length scale of the kernel. If they are
+    not, so that their matrix has nearly full rank, a run of neighbouring points represents all runs of the same length.
     """
 
     def __init__(self, term: Term, k: int, coords: Tensor) -> None:
@@ -50,13 +49,11 @@ class FactorSpectrum:
 
     @property
     def largest_row_sum(self) -> float:
-        """No eigenvalue is larger."""
+        """An upper bound on the eigenvalues."""
         return float(self.matrix.abs().sum(dim=1).max()) * self.spread
 
     def kept(self, largest_tail: float, largest_value: float = math.inf) -> tuple[Tensor, float]:
-        """The eigenvalues that `FactorBasis.of` would keep, descending, (r,), and the multiplications of finding the
-        pairs.
-        """
+        """The eigenvalues that `FactorBasis.of` would keep, descending, (r,), and the cost of the eigenpairs."""
         if self.neighbours is None:
             values, low = kept_spectrum(self.matrix, largest_tail, largest_value)
             decomposition = self.points * len(values) ** 2 * 3 if low else EIGH * self.points**3
@@ -70,9 +67,7 @@ class FactorSpectrum:
 
 
 def kept_spectrum(matrix: Tensor, largest_tail: float, largest_value: float) -> tuple[Tensor, bool]:
-    """The eigenvalues of a matrix (n, n) that matter, descending, and whether a pivoted factorisation finds that
-    they are few.
-    """
+    """The eigenvalues of a matrix (n, n) that matter, descending; and whether pivoting finds the rank to be low."""
     n = len(matrix)
     if n >= PIVOTED_PAYS:
         most = min(largest_tail, RANK_OF_REST * largest_value) / 2
