@@ -239,7 +239,7 @@ def test_a_long_table_is_the_same_model_and_repeats_are_averaged():
     order = rng.permutation(len(rows))
     words = {"noise": 0.2, "mean": 0.0, "standardize": False}
     table = LKGP([RBFKernel(), RBFKernel()], **words)
-    with pytest.raises(InputError, match=r"rows \d+ and \d+ of the table are the same cell.*duplicates='mean'"):
+    with pytest.raises(InputError, match=r"rows \d+ and \d+ of the table belong to the same cell.*duplicates='mean'"):
         table.fit_table([X[rows[order, 0]], T[rows[order, 1]]], values[order], optimize=False)
     table.fit_table([X[rows[order, 0]], T[rows[order, 1]]], values[order], duplicates="mean", optimize=False)
 
@@ -414,18 +414,18 @@ def changed(array, index, value):
 
 
 BAD = {
-    "infinite value": (lambda c, y: (c, changed(y, (1, 2), np.inf)), r"infinite at \(1, 2\)"),
+    "infinite value": (lambda c, y: (c, changed(y, (1, 2), np.inf)), r"infinite value in the array of values at \(1, 2\)"),
     "NaN coordinate": (
         lambda c, y: ([changed(c[0], 2, np.nan), c[1]], y),
-        r"factor 0 has a NaN or infinite value in row 2",
+        r"row 2 of the coordinates of factor 0 has a NaN or infinite value",
     ),
-    "repeated coordinate": (lambda c, y: ([c[0], changed(c[1], 2, 0.0)], y), r"factor 1 repeat: rows 0 and 2"),
+    "repeated coordinate": (lambda c, y: ([c[0], changed(c[1], 2, 0.0)], y), r"factor 1 are not unique: rows 0 and 2"),
     "shapes": (lambda c, y: (c, y.T), r"shape \(3, 4\) but the coordinates make a grid of \(4, 3\)"),
     "nothing observed": (lambda c, y: (c, np.full_like(y, np.nan)), "nothing is observed"),
     "complex": (lambda c, y: (c, y + 1j), "complex"),
-    "text": (lambda c, y: ([np.array(list("abcd")), c[1]], y), "factor 0 holds text"),
+    "text": (lambda c, y: ([np.array(list("abcd")), c[1]], y), "found text in the coordinates of factor 0"),
     "objects": (lambda c, y: (c, changed(y.astype(object), (0, 0), "x")), "text or other objects"),
-    "dates": (lambda c, y: ([np.arange("2020-01-01", "2020-01-05", dtype="datetime64[D]"), c[1]], y), "holds dates"),
+    "dates": (lambda c, y: ([np.arange("2020-01-01", "2020-01-05", dtype="datetime64[D]"), c[1]], y), "found dates"),
     "not a list": (lambda c, y: (c[0], y), "a list with one array per factor"),
     "three columns of axes": (lambda c, y: ([c[0][:, None, None], c[1]], y), "shape"),
     "empty": (lambda c, y: ([c[0][:0], c[1]], y[:0]), "list of points"),

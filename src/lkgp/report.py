@@ -55,7 +55,7 @@ class Report:
     method: the inference method, and why it was chosen
     structures: the kind of each factor ("dense", "toeplitz", ...)
     cells, observed: N and n
-    fit: why the search for hyperparameters stopped ("not asked for" with optimize=False)
+    fit: why the search for hyperparameters stopped ("not requested" with optimize=False)
     steps: number of likelihood evaluations in that search
     history: the objective (log likelihood plus log prior, per observation) at those evaluations
     iterations: iterations of the solve for the mean; products: products with the covariance, in fit and solves together
@@ -191,7 +191,7 @@ def make_report(
         structures=posterior.system.structures,
         cells=grid.num_cells,
         observed=grid.num_observed,
-        fit=result.reason if result is not None else "not asked for",
+        fit=result.reason if result is not None else "not requested",
         steps=len(result.history) if result is not None else 0,
         history=tuple(result.history) if result is not None else (),
         iterations=solution.iterations,

@@ -31,7 +31,7 @@ def as_factor_coords(coords: Tensor, place: str) -> Tensor:
         )
     bad = torch.nonzero(~torch.isfinite(coords).all(dim=1)).flatten()
     if len(bad):
-        raise InputError(f"{place} has a NaN or infinite value in row {int(bad[0])}; remove that row or fix it.")
+        raise InputError(f"row {int(bad[0])} of {place} has a NaN or infinite value; remove that row or fix it.")
     return coords
 
 
@@ -63,7 +63,7 @@ class PartialGrid:
             repeat = first_repeat(x)
             if repeat is not None:
                 raise InputError(
-                    f"the coordinates of factor {k} repeat: rows {repeat[0]} and {repeat[1]} are both "
+                    f"the coordinates of factor {k} are not unique: rows {repeat[0]} and {repeat[1]} are both "
                     f"{x[repeat[0]].tolist()}; merge those slices, or read the data as a table with duplicates='mean'."
                 )
         if not bool(self.observed.any()):

@@ -48,15 +48,15 @@ def as_real_tensor(array: Any, place: str) -> Tensor:
                 values = values.astype(float)
             except (TypeError, ValueError):
                 raise InputError(
-                    f"{place} holds text or other objects; give numbers (encode names as 0, 1, 2, ...)."
+                    f"found text or other objects in {place}; give numbers (encode names as 0, 1, 2, ...)."
                 ) from None
         if values.dtype.kind in "Mm":
-            raise InputError(f"{place} holds dates; give numbers, for example hours since the first date.")
+            raise InputError(f"found dates in {place}; give numbers, for example hours since the first date.")
         if values.dtype.kind not in "fiubc":
-            raise InputError(f"{place} holds text ({values.dtype}); give numbers (encode names as 0, 1, 2, ...).")
+            raise InputError(f"found text in {place} ({values.dtype}); give numbers (encode names as 0, 1, 2, ...).")
         tensor = torch.from_numpy(values.astype(values.dtype.newbyteorder("="), copy=True))
     if tensor.is_complex():
-        raise InputError(f"{place} is complex; fit its real and imaginary parts as two models.")
+        raise InputError(f"found complex numbers in {place}; fit the real and imaginary parts as two models.")
     return tensor if tensor.is_floating_point() else tensor.double()
 
 
@@ -83,7 +83,7 @@ def check_finite_or_missing(values: Tensor, place: str) -> None:
     infinite = torch.nonzero(torch.isinf(values))
     if len(infinite):
         where = tuple(infinite[0].tolist())
-        raise InputError(f"{place} is infinite at {where}; set it to NaN if it is missing, or fix it.")
+        raise InputError(f"found an infinite value in {place} at {where}; set it to NaN if it is missing, or fix it.")
 
 
 def check_factors(coords: Any) -> None:
@@ -168,7 +168,7 @@ def from_table(
     shape = tuple(len(x) for x in points)
     present = ~torch.isnan(rows)
     if not bool(present.any()):
-        raise InputError(f"nothing is observed: every value of {place} is NaN.")
+        raise InputError(f"nothing is observed: every value of {place} is NaN; at least one row must have a value.")
     cell = torch.from_numpy(np.ravel_multi_index(tuple(label[present].cpu().numpy() for label in labels), shape))
     index, group, counts = torch.unique(cell.to(rows.device), return_inverse=True, return_counts=True)
     if duplicates == "error" and bool((counts > 1).any()):
@@ -176,8 +176,9 @@ def from_table(
         where = torch.nonzero(present).flatten()[group == worst].tolist()
         named = ", ".join(str(points[k][label[where[0]]].tolist()) for k, label in enumerate(labels))
         raise InputError(
-            f"rows {where[0]} and {where[1]} of {place} are the same cell ({named}), and {int((counts > 1).sum())} "
-            "cells repeat in all; remove the repeats, or pass duplicates='mean' to average them."
+            f"rows {where[0]} and {where[1]} of {place} belong to the same cell ({named}), and "
+            f"{int((counts > 1).sum())} cell(s) have several rows in total; remove the duplicates, or pass "
+            "duplicates='mean' to average them."
         )
     observed = torch.zeros(shape, dtype=torch.bool, device=rows.device)
     observed.view(-1)[index] = True

@@ -86,7 +86,7 @@ def discrete_columns(kernel: Kernel, coords: Tensor) -> Tensor:
 def check_is_kernel(kernel: object, factor: int) -> None:
     """Reject anything but a single GPyTorch kernel."""
     if not isinstance(kernel, Kernel):
-        raise InputError(f"the kernel of factor {factor} is a {type(kernel).__name__}; give a gpytorch kernel.")
+        raise InputError(f"the kernel of factor {factor} is a {type(kernel).__name__}; give a GPyTorch kernel.")
     if len(kernel.batch_shape):
         raise InputError(
             f"the kernel of factor {factor} has batch shape {tuple(kernel.batch_shape)}; give one without a batch "

@@ -16,8 +16,8 @@ def find_class(classes: Iterable[type], name: Any, what: str) -> type:
         if cls.__name__ == name:
             return cls
     raise FileError(
-        f"the file uses the {what} {name!r}, which this lkgp does not know; it is damaged, or another version wrote "
-        "it. Load it with that version, or save the model again."
+        f"the file uses the {what} {name!r}, which this lkgp does not know; it is damaged, or was written by another "
+        "version, so load it with that version or save the model again."
     )
 
 
