@@ -239,7 +239,7 @@ def test_a_long_table_is_the_same_model_and_repeats_are_averaged():
     order = rng.permutation(len(rows))
     words = {"noise": 0.2, "mean": 0.0, "standardize": False}
     table = LKGP([RBFKernel(), RBFKernel()], **words)
-    with pytest.raises(InputError, match=r"rows \d+ and \d+ of the table are the same cell.*duplicates='mean'"):
+    with pytest.raises(InputError, match=r"rows \d+ and \d+ of the table belong to the same cell.*duplicates='mean'"):
         table.fit_table([X[rows[order, 0]], T[rows[order, 1]]], values[order], optimize=False)
     table.fit_table([X[rows[order, 0]], T[rows[order, 1]]], values[order], duplicates="mean", optimize=False)
 
@@ -309,7 +309,7 @@ def test_update_takes_in_more_cells(solver):
     assert gp.log_marginal_likelihood() != before
     clash = more.copy()
     clash[0, 0] += 1
-    with pytest.raises(InputError, match=r"the cell \(0, 0\) was observed before"):
+    with pytest.raises(InputError, match=r"cell \(0, 0\) already has the value"):
         gp.update(clash)
     with pytest.raises(InputError, match="shape"):
         gp.update(more[:-1])
@@ -329,7 +329,7 @@ def test_conditioning_on_the_same_values_is_the_same_model():
     again = gp.conditioned_on(Y, noise_variance=V)
     for a, b in zip(gp.predict(observation_noise=True), again.predict(observation_noise=True), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-12)
-    with pytest.raises(InputError, match=r"1 column\(s\), but 2 were fitted"):
+    with pytest.raises(InputError, match=r"1 column\(s\), but the model was fitted to 2"):
         gp.conditioned_on(Y, [X[:, :1], T], noise_variance=V)
 
 
@@ -414,19 +414,22 @@ def changed(array, index, value):
 
 
 BAD = {
-    "infinite value": (lambda c, y: (c, changed(y, (1, 2), np.inf)), r"infinite at \(1, 2\)"),
+    "infinite value": (
+        lambda c, y: (c, changed(y, (1, 2), np.inf)),
+        r"infinite value in the array of values at \(1, 2\)",
+    ),
     "NaN coordinate": (
         lambda c, y: ([changed(c[0], 2, np.nan), c[1]], y),
-        r"factor 0 has a NaN or infinite value in row 2",
+        r"row 2 of the coordinates of factor 0 has a NaN or infinite value",
     ),
-    "repeated coordinate": (lambda c, y: ([c[0], changed(c[1], 2, 0.0)], y), r"factor 1 repeat: rows 0 and 2"),
+    "repeated coordinate": (lambda c, y: ([c[0], changed(c[1], 2, 0.0)], y), r"factor 1 are not unique: rows 0 and 2"),
     "shapes": (lambda c, y: (c, y.T), r"shape \(3, 4\) but the coordinates make a grid of \(4, 3\)"),
     "nothing observed": (lambda c, y: (c, np.full_like(y, np.nan)), "nothing is observed"),
     "complex": (lambda c, y: (c, y + 1j), "complex"),
-    "text": (lambda c, y: ([np.array(list("abcd")), c[1]], y), "factor 0 holds text"),
+    "text": (lambda c, y: ([np.array(list("abcd")), c[1]], y), "found text in the coordinates of factor 0"),
     "objects": (lambda c, y: (c, changed(y.astype(object), (0, 0), "x")), "text or other objects"),
-    "dates": (lambda c, y: ([np.arange("2020-01-01", "2020-01-05", dtype="datetime64[D]"), c[1]], y), "holds dates"),
-    "not a list": (lambda c, y: (c[0], y), "a list with one array a factor"),
+    "dates": (lambda c, y: ([np.arange("2020-01-01", "2020-01-05", dtype="datetime64[D]"), c[1]], y), "found dates"),
+    "not a list": (lambda c, y: (c[0], y), "a list with one array per factor"),
     "three columns of axes": (lambda c, y: ([c[0][:, None, None], c[1]], y), "shape"),
     "empty": (lambda c, y: ([c[0][:0], c[1]], y[:0]), "list of points"),
 }
@@ -451,7 +454,7 @@ def test_noise_that_is_not_positive_is_refused(variance):
 
 def test_bad_settings_get_one_clear_sentence():
     coords, values = good()
-    with pytest.raises(InputError, match="3 kernels but 2 factors"):
+    with pytest.raises(InputError, match=r"3 kernel\(s\) were given for 2 factor\(s\)"):
         LKGP([RBFKernel(), RBFKernel(), RBFKernel()]).fit(coords, values)
     with pytest.raises(InputError, match=r"factor 1 has ard_num_dims=4, but that factor has 1 column"):
         LKGP([RBFKernel(), RBFKernel(ard_num_dims=4)]).fit(coords, values)
@@ -472,9 +475,9 @@ def test_bad_settings_get_one_clear_sentence():
 
 def test_bad_questions_get_one_clear_sentence(fitted):
     X, T, _, _ = curves()
-    with pytest.raises(InputError, match="1 coordinates but 2 factors"):
+    with pytest.raises(InputError, match=r"1 coordinate array\(s\) were given for 2 factor\(s\)"):
         fitted.predict([X])
-    with pytest.raises(InputError, match=r"3 column\(s\), but 2 were fitted"):
+    with pytest.raises(InputError, match=r"3 column\(s\), but the model was fitted to 2"):
         fitted.predict([np.ones((4, 3)), T])
     with pytest.raises(InputError, match="row 1"):
         fitted.predict([X, [0.0, np.nan]])

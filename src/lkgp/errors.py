@@ -1,39 +1,35 @@
-"""What lkgp raises and warns. Every message says what was wrong, where, and what to do."""
+"""Exceptions and warnings of lkgp. Every message says what was wrong, where, and what to do."""
 
 import sys
 import warnings
 
 
 class InputError(ValueError):
-    """The data or the settings that were given cannot be used."""
+    """The given data or settings cannot be used."""
 
 
 class FileError(ValueError):
-    """A file is not a model that lkgp wrote, or it is damaged."""
+    """A file is damaged, or is not a model file written by lkgp."""
 
 
 class NotFittedError(RuntimeError):
-    """A prediction was asked of a model that has seen no data."""
+    """A prediction was requested from a model that has not been fitted."""
 
 
 class ConvergenceError(RuntimeError):
-    """With `strict=True`: a solve or a fit stopped before it had converged."""
+    """A solve or a fit stopped before it converged; raised only with `strict=True`."""
 
 
 class TooLargeError(RuntimeError):
-    """Something cannot be computed for the present hyperparameters within its limits; a search steps back from
-    there.
-    """
+    """A computation exceeds its limits at the current hyperparameters; a search then takes a shorter step."""
 
 
 class ConvergenceWarning(UserWarning):
-    """A solve or a fit stopped before it had converged; the report says by how much."""
+    """A solve or a fit stopped before it converged; the report says how far it got."""
 
 
 def complain(message: str, strict: bool) -> None:
-    """Say that something did not converge: by an error where that was asked for, else by a warning at the caller's
-    own line.
-    """
+    """Report a failure to converge: raise an error if `strict`, else warn at the line of the caller."""
     if strict:
         raise ConvergenceError(message)
     frame, level = sys._getframe(1), 2

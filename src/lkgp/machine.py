@@ -1,4 +1,4 @@
-"""The machine and its processes: memory, hardware, package versions, and modules run in a process of their own."""
+"""The machine and its processes: memory, hardware, package versions, and modules run in a separate process."""
 
 import importlib
 import json
@@ -27,7 +27,7 @@ BYTES_PER_MAXRSS = {"darwin": 1.0}
 def usable_memory() -> float:
     """The number of bytes that may be used if the caller sets no limit: a fixed share of the machine's memory.
 
-    The memory that happens to be free is irrelevant: the same data should be treated in the same way tomorrow.
+    The memory that happens to be free is ignored, so that the same data are always treated in the same way.
     """
     return SHARE_OF_MEMORY * psutil.virtual_memory().total
 
@@ -37,18 +37,18 @@ def peak_memory() -> float:
     if sys.platform == "win32":
         return float(psutil.Process().memory_info().peak_wset)
     if STATUS.is_file():
-        # Counted since the program was started; getrusage, in contrast, would include the process that started it.
+        # Counted since the program started; getrusage, in contrast, would include the process that started it.
         line = next(line for line in STATUS.read_text().splitlines() if line.startswith("VmHWM"))
         return float(line.split()[1]) * 1024
-    # `resource` exists on Unix only, so that it cannot be imported above.
+    # `resource` exists on Unix only, so it cannot be imported above.
     resource: Any = importlib.import_module("resource")
     return float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss) * BYTES_PER_MAXRSS.get(sys.platform, 1024.0)
 
 
 def run_module(module: str, arguments: list[str], given: str, timeout: float) -> dict[str, Any]:
-    """Run a module in a process of its own, and read the last line it prints as JSON; after a failure, {"failed": why}.
+    """Run a module in a separate process and parse its last line of output as JSON; {"failed": why} on failure.
 
-    given: what the module reads from standard input; timeout: in seconds
+    given: text passed to the module on standard input; timeout: in seconds
     """
     command = [sys.executable, "-m", module, *arguments]
     try:

@@ -1,4 +1,4 @@
-"""Scores of Gaussian predictions. All arrays have the same shape; the scores are means over all entries."""
+"""Scores of Gaussian predictions. All arrays have the same shape, and scores are averaged over all entries."""
 
 import math
 
@@ -25,6 +25,6 @@ def crps(truth: Tensor, mean: Tensor, std: Tensor) -> float:
 
 
 def coverage(truth: Tensor, mean: Tensor, std: Tensor, level: float) -> float:
-    """The share of `truth` inside the central interval of probability `level`."""
+    """Fraction of `truth` inside the central prediction interval of probability `level`."""
     half_width = math.sqrt(2) * torch.erfinv(torch.tensor(level, dtype=torch.float64)).item()
     return float(((truth - mean).abs() <= half_width * std).double().mean())

@@ -1,4 +1,4 @@
-"""What was done, how well it went, and what it cost: for people, and as plain data."""
+"""The report of a fit: what was done, how well it went and what it cost, as text and as plain data."""
 
 import math
 import sys
@@ -11,7 +11,8 @@ import numpy as np
 from lkgp.fitting import FitResult
 from lkgp.posterior import Posterior, PosteriorDraws
 
-# Of the estimate of the log-likelihood in a report: it knows it to a small part of a nat per observation.
+# Probes and Lanczos steps of the log-likelihood estimate in a report. Its error is then a small fraction of a nat per
+# observation, at little cost.
 REPORT_PROBES, REPORT_LANCZOS_STEPS = 3, 20
 
 
@@ -20,7 +21,7 @@ class DrawReport:
     """How the solves for one set of draws went.
 
     residuals: true relative residual of every solve, (num,)
-    reason: why they stopped, the worst of all; products: with the covariance
+    reason: why the worst solve stopped; products: number of products with the covariance
     """
 
     num: int
@@ -47,30 +48,31 @@ class DrawReport:
 
 @dataclass(frozen=True)
 class Report:
-    """Made by `LKGP.fit` and `LKGP.update`; `print(gp.report_)` shows it. It never changes; draws that are solved for
-    later make a new one.
+    """The report of `LKGP.fit` and `LKGP.update`; `print(gp.report_)` shows it.
 
-    method: how inference was done, and why
+    A report is immutable; when further draws are computed, a new report replaces it.
+
+    method: the inference method, and why it was chosen
     structures: the kind of each factor ("dense", "toeplitz", ...)
     cells, observed: N and n
-    fit: why the search for hyperparameters stopped ("not asked for" with optimize=False)
-    steps: evaluations of the likelihood in that search
-    history: the objective (log likelihood and log prior, per observation) at those evaluations
-    iterations: of the solve for the mean; products: with the covariance, in fit and solves together
+    fit: why the search for hyperparameters stopped ("not requested" with optimize=False)
+    steps: number of likelihood evaluations in that search
+    history: the objective (log likelihood plus log prior, per observation) at those evaluations
+    iterations: iterations of the solve for the mean; products: products with the covariance, in fit and solves together
     residuals: true relative residual of the solve for the mean, (1,)
     draws: how the solves for draws went, one entry per set
     solve: why the solve for the mean stopped
-    log_likelihood, log_likelihood_error: log p(Y) with the hyperparameters that were found, in the units of the data,
-        and its standard error; 0 where it is exact
-    truncation: a bound of what the parts of spectra that were left out change of it, per observation; the solves know
-        the whole
-    predicted: "multiplications" and "memory" in bytes, as expected before the posterior was computed
-    noise_std: standard deviation of the noise in the units of the data; None where it was given for each cell
-    variance: where standard deviations come from
-    variance_error: their relative standard error, by the number of samples; 0 where they are exact
-    seconds: by stage
-    converged: whether the fit and all solves did
-    notes: whatever else was decided
+    log_likelihood, log_likelihood_error: log p(Y) at the fitted hyperparameters, in the units of the data, and its
+        standard error, which is 0 if the value is exact
+    truncation: a bound on the change in the log-likelihood, per observation, caused by omitting small eigenvalues; the
+        solves correct for them
+    predicted: "multiplications" and "memory" in bytes, as predicted before the posterior was computed
+    noise_std: standard deviation of the noise in the units of the data; None if it was given for each cell
+    variance: how the standard deviations were computed
+    variance_error: their relative standard error, from the number of samples; 0 if they are exact
+    seconds: run time of each stage
+    converged: whether the fit and all solves converged
+    notes: further decisions and remarks
     """
 
     method: str
@@ -98,11 +100,11 @@ class Report:
 
     @property
     def sample_residuals(self) -> np.ndarray:
-        """True relative residuals of all solves for draws, (c,); empty until some are asked for."""
+        """True relative residuals of all solves for draws, (c,); empty until draws are requested."""
         return np.array([residual for draws in self.draws for residual in draws.residuals], dtype=float)
 
     def with_draws(self, draws: Sequence[PosteriorDraws]) -> "Report":
-        """The same report with sets of draws that were solved for since."""
+        """Return the same report with the sets of draws that were computed since."""
         known = {(one.num, one.seed) for one in self.draws}
         new = [DrawReport.of(one) for one in draws if (one.num, one.seed) not in known]
         if not new:
@@ -135,7 +137,7 @@ class Report:
         return "\n".join(lines + [f"note       {note}" for note in self.notes])
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain lists and numbers, for JSON."""
+        """Convert to plain lists and numbers, for JSON."""
         plain = {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in vars(self).items()}
         lists = {name: list(value) if isinstance(value, tuple) else value for name, value in plain.items()}
         return lists | {
@@ -145,7 +147,7 @@ class Report:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "Report":
-        """The inverse of `to_dict`; also of reports that version 0.1 wrote."""
+        """Inverse of `to_dict`; also reads reports written by version 0.1."""
         known = {name: value for name, value in values.items() if name in cls.__dataclass_fields__}
         draws = [DrawReport(**one | {"residuals": tuple(one["residuals"])}) for one in values.get("draws", [])]
         return cls(
@@ -169,10 +171,11 @@ def make_report(
     seconds: float,
     notes: Sequence[str],
 ) -> Report:
-    """What there is to say of a posterior, and of the fit before it, if there was one.
+    """Summarise a posterior and, if there was one, the fit before it.
 
-    scale: units of the data in those of the model; noise_std: in the units of the data, None where the noise was given
-    seconds: of the solve
+    scale: the number by which the values were divided before they were modelled
+    noise_std: noise standard deviation in the units of the data; None if the noise was given
+    seconds: run time of the solve
     """
     solution, grid, chosen = posterior.solution, posterior.data.grid, posterior.plan
     value, error = posterior.log_likelihood(REPORT_PROBES, REPORT_LANCZOS_STEPS)
@@ -188,14 +191,14 @@ def make_report(
         structures=posterior.system.structures,
         cells=grid.num_cells,
         observed=grid.num_observed,
-        fit=result.reason if result is not None else "not asked for",
+        fit=result.reason if result is not None else "not requested",
         steps=len(result.history) if result is not None else 0,
         history=tuple(result.history) if result is not None else (),
         iterations=solution.iterations,
         products=solution.products + (result.products if result is not None else 0),
         residuals=solution.residuals.double().cpu().numpy(),
         solve=solution.reason.value,
-        # A density in other units: p(y) = p(z) / scale for each value.
+        # Change of units: p(y) = p(z) / scale for each value.
         log_likelihood=value - posterior.data.num_measured * math.log(scale),
         log_likelihood_error=error,
         truncation=posterior.system.truncation,
@@ -210,10 +213,10 @@ def make_report(
 
 
 def progress_text(step: int, value: float) -> str:
-    """What there is to say of an evaluation of the objective, whose value may not be known."""
+    """Describe one evaluation of the objective; its value may be unknown (not finite)."""
     return f"evaluation {step}" + (f", objective {value:.5f} per observation" if math.isfinite(value) else "")
 
 
 def print_progress(step: int, value: float) -> None:
-    """One line on standard error."""
+    """Print one line of progress to standard error."""
     print(f"lkgp: {progress_text(step, value)}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""Records of settings: frozen dataclasses that are checked when they are made and known by name."""
+"""Settings records: frozen dataclasses that are checked on construction and registered by name."""
 
 from typing import Any, ClassVar
 
@@ -6,9 +6,9 @@ from lkgp.errors import InputError
 
 
 class Settings:
-    """The base of every record of settings; a model file names a record by its class.
+    """Base class of all settings records; a model file names a record by its class.
 
-    A subclass is registered when it is defined, so a new one can be saved and loaded without any table to edit.
+    A subclass is registered when it is defined, so a new one can be saved and loaded without editing any table.
     """
 
     known: ClassVar[dict[str, type["Settings"]]] = {}
@@ -19,7 +19,7 @@ class Settings:
 
 
 def check_positive(settings: object, **numbers: float) -> None:
-    """Refuse settings that are not positive numbers, by name."""
+    """Reject settings that are not positive numbers, naming the first."""
     for name, value in numbers.items():
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
             raise InputError(f"{type(settings).__name__}: {name} must be a positive number, not {value!r}.")

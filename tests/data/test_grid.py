@@ -49,7 +49,7 @@ def test_a_table_of_the_observed_cells_in_any_order_is_the_same_grid(grid, seed)
 
 def test_repeated_rows_are_named_or_averaged():
     columns = [[0.0, 1.0, 0.0], [2.0, 2.0, 2.0]]
-    with pytest.raises(InputError, match=r"rows 0 and 2 of the table are the same cell \(\[0\.0\], \[2\.0\]\)"):
+    with pytest.raises(InputError, match=r"rows 0 and 2 of the table belong to the same cell \(\[0\.0\], \[2\.0\]\)"):
         from_table(columns, [1.0, 5.0, 3.0])
     read = from_table(columns, [1.0, 5.0, 3.0], [0.2, 0.3, 0.6], duplicates="mean")
     assert read.values.tolist() == [2.0, 5.0]

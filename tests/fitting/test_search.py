@@ -138,7 +138,7 @@ def test_gradients_of_solves_that_failed_are_not_followed():
     assert accepted[-1][0] < 0.8
     assert rosenbrock(accepted[-1], True).value > -0.3
     accepted = [np.array([2.0, 2.0])]
-    assert maximise(misleading, accepted, 100, 1e-10) == (False, "stopped at the first hyperparameters")
+    assert maximise(misleading, accepted, 100, 1e-10) == (False, "stopped at the initial hyperparameters")
     assert len(accepted) == 1
 
 

@@ -1,4 +1,4 @@
-"""The partial grid: a product of coordinates, some of whose cells are observed. It knows nothing else."""
+"""The partial grid: a product of coordinates, only some of whose cells are observed."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,7 +11,7 @@ from lkgp.errors import InputError
 
 
 def first_repeat(coords: Tensor) -> tuple[int, int] | None:
-    """The positions of the first two equal rows of `coords` (n_k, d_k), or None if all rows differ."""
+    """Return the positions of the first two equal rows of `coords` (n_k, d_k), or None if all rows differ."""
     _, label, count = torch.unique(coords, dim=0, return_inverse=True, return_counts=True)
     if bool((count == 1).all()):
         return None
@@ -31,13 +31,13 @@ def as_factor_coords(coords: Tensor, place: str) -> Tensor:
         )
     bad = torch.nonzero(~torch.isfinite(coords).all(dim=1)).flatten()
     if len(bad):
-        raise InputError(f"{place} has a NaN or infinite value in row {int(bad[0])}; remove that row or fix it.")
+        raise InputError(f"row {int(bad[0])} of {place} has a NaN or infinite value; remove that row or fix it.")
     return coords
 
 
 @dataclass(frozen=True, eq=False)
 class PartialGrid:
-    """A grid of d factors and the cells of it that were observed.
+    """A grid with d factors, and the set of its observed cells.
 
     coords: d tensors; factor k has n_k points of d_k columns, (n_k, d_k), or (n_k,) for one column
     observed: boolean, (n_1, ..., n_d), True where a cell was observed
@@ -63,7 +63,7 @@ class PartialGrid:
             repeat = first_repeat(x)
             if repeat is not None:
                 raise InputError(
-                    f"the coordinates of factor {k} repeat: rows {repeat[0]} and {repeat[1]} are both "
+                    f"the coordinates of factor {k} are not unique: rows {repeat[0]} and {repeat[1]} are both "
                     f"{x[repeat[0]].tolist()}; merge those slices, or read the data as a table with duplicates='mean'."
                 )
         if not bool(self.observed.any()):
@@ -75,30 +75,30 @@ class PartialGrid:
 
     @property
     def num_cells(self) -> int:
-        """N, observed or not."""
+        """N, the number of all cells, observed or not."""
         return prod(self.shape)
 
     @cached_property
     def index(self) -> Tensor:
-        """(n,): the numbers of the observed cells, ascending."""
+        """The indices of the observed cells in ascending order, (n,)."""
         return torch.nonzero(self.observed.flatten()).flatten()
 
     @property
     def num_observed(self) -> int:
-        """n."""
+        """n, the number of observed cells."""
         return len(self.index)
 
     @cached_property
     def axis_index(self) -> tuple[Tensor, ...]:
-        """d tensors (n,): the position of each observed cell along each axis."""
+        """The position of each observed cell along each axis: d tensors (n,)."""
         return torch.unravel_index(self.index, self.shape)
 
     def gather(self, cells: Tensor) -> Tensor:
-        """P x: the observed rows of `cells` (N, ...) as (n, ...)."""
+        """P x: select the observed rows of `cells` (N, ...), giving (n, ...)."""
         return cells.index_select(0, self.index)
 
     def scatter(self, values: Tensor, fill: float = 0.0) -> Tensor:
-        """P^T x: `values` (n, ...) put in their cells, (N, ...), and `fill` elsewhere."""
+        """P^T x: put `values` (n, ...) into their cells, (N, ...), with `fill` elsewhere."""
         cells = values.new_full((self.num_cells, *values.shape[1:]), fill)
         return (
             cells.index_copy(0, self.index, values)
@@ -107,7 +107,7 @@ class PartialGrid:
         )
 
     def to(self, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> "PartialGrid":
-        """The same grid with its coordinates in another dtype, or on another device."""
+        """Return the same grid with its coordinates in another dtype or on another device."""
         return PartialGrid(
             tuple(x.to(dtype=dtype, device=device) for x in self.coords), self.observed.to(device=device)
         )

@@ -1,4 +1,4 @@
-"""From a user's arrays or table to a partial grid and its values."""
+"""Read a user's arrays or table into a partial grid and its values."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,14 +13,14 @@ from lkgp.errors import InputError
 
 
 class Observations(NamedTuple):
-    """What was observed.
+    """The observed cells and their values.
 
-    grid: the cells
-    values: of the observed cells, (n,)
-    counts: how many measurements each value is the mean of, (n,)
-    noise_variance: of each value, (n,), where it is known; None where it is to be learned
-    scatter: the sum of squares of the measurements about each value, (n,), where values are means of several and that
-        is known
+    grid: the grid and which of its cells are observed
+    values: the values of the observed cells, (n,)
+    counts: the number of measurements averaged in each value, (n,)
+    noise_variance: the known noise variance of each value, (n,), or None if it is to be learned
+    scatter: the sum of squared deviations of the measurements from each value, (n,), if values are means of several
+        measurements and it is known
     """
 
     grid: PartialGrid
@@ -31,14 +31,14 @@ class Observations(NamedTuple):
 
     @property
     def num_measured(self) -> int:
-        """How many values the likelihood is of: all measurements where their scatter is known, else their means."""
+        """The number of values in the likelihood: all measurements if their scatter is known, else their means."""
         return self.grid.num_observed if self.scatter is None else int(self.counts.sum())
 
 
 def as_real_tensor(array: Any, place: str) -> Tensor:
-    """`array` as a tensor of floating point numbers; integers and booleans become float64, masked entries NaN."""
+    """Convert `array` to a floating-point tensor; integers and booleans become float64, masked entries NaN."""
     if isinstance(array, Tensor):
-        tensor = array.detach().clone()  # what the caller changes later is not ours
+        tensor = array.detach().clone()  # later changes by the caller must not affect us
     else:
         if isinstance(array, np.ma.MaskedArray):
             array = np.ma.filled(array.astype(float), np.nan)
@@ -48,21 +48,21 @@ def as_real_tensor(array: Any, place: str) -> Tensor:
                 values = values.astype(float)
             except (TypeError, ValueError):
                 raise InputError(
-                    f"{place} holds text or other objects; give numbers (encode names as 0, 1, 2, ...)."
+                    f"found text or other objects in {place}; give numbers (encode names as 0, 1, 2, ...)."
                 ) from None
         if values.dtype.kind in "Mm":
-            raise InputError(f"{place} holds dates; give numbers, for example hours since the first of them.")
+            raise InputError(f"found dates in {place}; give numbers, for example hours since the first date.")
         if values.dtype.kind not in "fiubc":
-            raise InputError(f"{place} holds text ({values.dtype}); give numbers (encode names as 0, 1, 2, ...).")
+            raise InputError(f"found text in {place} ({values.dtype}); give numbers (encode names as 0, 1, 2, ...).")
         tensor = torch.from_numpy(values.astype(values.dtype.newbyteorder("="), copy=True))
     if tensor.is_complex():
-        raise InputError(f"{place} is complex; fit its real and imaginary parts as two models.")
+        raise InputError(f"found complex numbers in {place}; fit the real and imaginary parts as two models.")
     return tensor if tensor.is_floating_point() else tensor.double()
 
 
 @dataclass(frozen=True)
 class ArrayKind:
-    """Which kind of array the caller gave, and so gets back."""
+    """The kind of array that the caller passed, which is also the kind returned."""
 
     library: Literal["numpy", "torch"]
     dtype: torch.dtype
@@ -79,23 +79,21 @@ class ArrayKind:
 
 
 def check_finite_or_missing(values: Tensor, place: str) -> None:
-    """Refuse infinite entries, naming the first; NaN means missing and passes."""
+    """Reject infinite entries, naming the first; NaN means missing and is allowed."""
     infinite = torch.nonzero(torch.isinf(values))
     if len(infinite):
         where = tuple(infinite[0].tolist())
-        raise InputError(f"{place} is infinite at {where}; make it NaN if it is missing, or mend it.")
+        raise InputError(f"found an infinite value in {place} at {where}; set it to NaN if it is missing, or fix it.")
 
 
 def check_factors(coords: Any) -> None:
-    """Refuse anything but a sequence with one entry a factor."""
+    """Reject anything but a sequence with one entry per factor."""
     if isinstance(coords, (str, bytes, dict)) or not isinstance(coords, Sequence) or len(coords) == 0:
-        raise InputError("the coordinates must be a list with one array a factor, for example [X, T].")
+        raise InputError("the coordinates must be a list with one array per factor, for example [X, T].")
 
 
 def known_noise(noise_variance: Any, like: Tensor, needed: Tensor) -> Tensor:
-    """A known noise variance, a number or an array, as a tensor of the shape of `like`; checked where `needed` is
-    True.
-    """
+    """Expand a known noise variance, a number or an array, to the shape of `like`; check it where `needed` is True."""
     noise = as_real_tensor(noise_variance, "the noise variance").to(like)
     if noise.ndim and noise.shape != like.shape:
         raise InputError(
@@ -116,9 +114,9 @@ def known_noise(noise_variance: Any, like: Tensor, needed: Tensor) -> Tensor:
 def from_array(coords: Sequence[Any], values: Any, noise_variance: Any = None) -> Observations:
     """Read a grid-shaped array in which NaN means missing.
 
-    coords: one array a factor, (n_k,) or (n_k, d_k)
+    coords: one array per factor, (n_k,) or (n_k, d_k)
     values: (n_1, ..., n_d)
-    noise_variance: where it is known, a number or (n_1, ..., n_d)
+    noise_variance: a number or (n_1, ..., n_d) if the noise is known, else None
     """
     check_factors(coords)
     cells = as_real_tensor(values, "the array of values")
@@ -140,13 +138,13 @@ def from_table(
     duplicates: Literal["error", "mean"] = "error",
     place: str = "the table",
 ) -> Observations:
-    """Read a long table, one row an observation; rows whose value is NaN only name their coordinates.
+    """Read a long table with one observation per row; a row whose value is NaN only adds its coordinates.
 
-    columns: one array a factor with the coordinates of every row, (rows,) or (rows, d_k)
+    columns: one array per factor with the coordinates of every row, (rows,) or (rows, d_k)
     values: (rows,)
-    noise_variance: of the rows where it is known, a number or (rows,)
-    duplicates: what to do when several rows name the same cell. "mean" averages them, and the noise of
-        that cell is then divided by their number. How far they are apart is kept: it tells the noise.
+    noise_variance: a number or (rows,) if the noise of the rows is known, else None
+    duplicates: what to do when several rows name the same cell. "mean" averages them and divides the noise of
+        that cell by their number. Their scatter is kept, because it carries information about the noise.
 
     The points of each factor are sorted.
     """
@@ -170,7 +168,7 @@ def from_table(
     shape = tuple(len(x) for x in points)
     present = ~torch.isnan(rows)
     if not bool(present.any()):
-        raise InputError(f"nothing is observed: every value of {place} is NaN.")
+        raise InputError(f"nothing is observed: every value of {place} is NaN; at least one row must have a value.")
     cell = torch.from_numpy(np.ravel_multi_index(tuple(label[present].cpu().numpy() for label in labels), shape))
     index, group, counts = torch.unique(cell.to(rows.device), return_inverse=True, return_counts=True)
     if duplicates == "error" and bool((counts > 1).any()):
@@ -178,8 +176,9 @@ def from_table(
         where = torch.nonzero(present).flatten()[group == worst].tolist()
         named = ", ".join(str(points[k][label[where[0]]].tolist()) for k, label in enumerate(labels))
         raise InputError(
-            f"rows {where[0]} and {where[1]} of {place} are the same cell ({named}), and {int((counts > 1).sum())} "
-            "cells repeat in all; remove the repeats, or pass duplicates='mean' to average them."
+            f"rows {where[0]} and {where[1]} of {place} belong to the same cell ({named}), and "
+            f"{int((counts > 1).sum())} cell(s) have several rows in total; remove the duplicates, or pass "
+            "duplicates='mean' to average them."
         )
     observed = torch.zeros(shape, dtype=torch.bool, device=rows.device)
     observed.view(-1)[index] = True
@@ -199,8 +198,9 @@ def from_table(
 
 
 def same_measurements(new: Observations, old: Observations) -> Observations:
-    """`new` with the counts and the scatter of `old` in those cells of the same grid that have the same value, where
-    noise is learned.
+    """Give cells of `new` that have the same value as in `old` the counts and scatter of `old`.
+
+    Applies only if both are on the same grid and the noise is learned; otherwise returns `new` unchanged.
     """
     pairs = zip(new.grid.coords, old.grid.coords, strict=True)
     same_grid = new.grid.shape == old.grid.shape and all(bool((a == b).all()) for a, b in pairs)
@@ -218,12 +218,12 @@ def same_measurements(new: Observations, old: Observations) -> Observations:
 def add_cells(
     old: Observations, values: Any, noise_variance: Any, noise_everywhere: Tensor | None
 ) -> tuple[Observations, Tensor | None]:
-    """The observations with more cells of the same grid.
+    """Add observations in further cells of the same grid.
 
     values: (n_1, ..., n_d), NaN where there is nothing new; cells that were observed before may be repeated
-    noise_variance: of the new cells, where the noise of the old ones is known, too
-    noise_everywhere: known noise of all cells, (n_1, ..., n_d), where it was given; returned with that of the new cells
-        in it
+    noise_variance: noise variance of the new cells; give it only if that of the old cells is known, too
+    noise_everywhere: the known noise of all cells, (n_1, ..., n_d), if it was given; it is returned updated with the
+        noise of the new cells
     """
     shape, seen = old.grid.shape, old.grid.observed
     cells = as_real_tensor(values, "the array of new values").to(old.values)
@@ -235,8 +235,8 @@ def add_cells(
     if len(clash):
         where = tuple(clash[0].tolist())
         raise InputError(
-            f"the cell {where} was observed before as {float(before[where]):g} and is now {float(cells[where]):g}; "
-            "to change a value, call fit with the whole array."
+            f"cell {where} already has the value {float(before[where]):g}, but the new value is "
+            f"{float(cells[where]):g}; to change a value, call fit with the whole array."
         )
     new = ~torch.isnan(cells) & ~seen
     grid = PartialGrid(old.grid.coords, seen | new)
@@ -245,13 +245,13 @@ def add_cells(
     if old.noise_variance is None:
         if noise_variance is not None:
             raise InputError(
-                "the noise was learned from the first values, so it cannot be given for new ones; call fit instead."
+                "the noise was learned from the old values, so it cannot be given for the new ones; call fit instead."
             )
         scatter = None if old.scatter is None else grid.gather(old.grid.scatter(old.scatter))
         return Observations(grid, merged, counts, scatter=scatter), None
     given = noise_everywhere if noise_variance is None else known_noise(noise_variance, cells, new)
     if given is None:
-        raise InputError("the noise of the first values was given, so give noise_variance for the new ones, too.")
+        raise InputError("noise_variance was given for the old values; give it for the new ones, too.")
     known = torch.where(seen, old.grid.scatter(old.noise_variance, fill=torch.nan).view(shape), given.to(cells))
     noise = grid.gather(known_noise(known, cells, grid.observed).flatten())
     return Observations(grid, merged, counts, noise), known

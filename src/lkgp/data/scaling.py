@@ -1,4 +1,4 @@
-"""Affine scalings, so that the model sees numbers near one and the caller gets back the units that were given."""
+"""Affine scalings: the model sees numbers near one, and the caller gets results in the original units."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from torch import Tensor
 
 @dataclass(frozen=True, eq=False)
 class Scaling:
-    """x -> (x - shift) / scale, column by column.
+    """The map x -> (x - shift) / scale, column by column.
 
     shift, scale: scalars for values, (d_k,) for the coordinates of a factor
     """
@@ -18,13 +18,13 @@ class Scaling:
 
     @classmethod
     def identity(cls, like: Tensor) -> "Scaling":
-        """No change: for `like` (n,) or (n, d_k)."""
+        """The scaling that changes nothing, for data like `like`, (n,) or (n, d_k)."""
         return cls(torch.zeros_like(like[0]), torch.ones_like(like[0]))
 
     @classmethod
     def standard(cls, data: Tensor) -> "Scaling":
-        """To mean zero and variance one over the rows of `data`; a constant column keeps its scale."""
-        # In units of the largest entry, so that squares neither overflow nor vanish.
+        """Scale to mean zero and variance one over the rows of `data`; a constant column keeps its scale."""
+        # Work in units of the largest entry, so that squares neither overflow nor underflow.
         unit = data.abs().amax(dim=0)
         unit = torch.where(unit > 0, unit, torch.ones_like(unit))
         shift = (data / unit).mean(dim=0)
@@ -35,7 +35,7 @@ class Scaling:
         return cls(shift, torch.where(constant | (scale == 0), torch.ones_like(scale), scale))
 
     def except_for(self, columns: Tensor) -> "Scaling":
-        """The same, but no change of the marked columns, (d_k,)."""
+        """Return the same scaling without any change to the columns marked True, (d_k,)."""
         return Scaling(self.shift.masked_fill(columns, 0.0), self.scale.masked_fill(columns, 1.0))
 
     def apply(self, data: Tensor) -> Tensor:

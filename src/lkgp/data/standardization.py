@@ -1,4 +1,4 @@
-"""Observations in units of their own spread, and back: the one place in which data are standardised."""
+"""Standardise observations and undo it: the only place in which data are rescaled for a model."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,8 +15,8 @@ from lkgp.data.scaling import Scaling
 class Standardization:
     """How the values and the coordinates of some observations are scaled before a model sees them.
 
-    values: of the values
-    coords: one per factor, of its columns
+    values: the scaling of the values
+    coords: the scaling of the columns of each factor, one per factor
     """
 
     values: Scaling
@@ -31,9 +31,9 @@ class Standardization:
         coords: bool = True,
         unscaled: Sequence[Tensor] | None = None,
     ) -> "Standardization":
-        """To mean zero and variance one.
+        """Scale to mean zero and variance one.
 
-        values, coords: False leaves those as they are
+        values, coords: False leaves them unchanged
         unscaled: one boolean tensor (d_k,) per factor, True for the columns that are never scaled
         """
         data, points = observations.values.double(), [x.double() for x in observations.grid.coords]
@@ -45,7 +45,7 @@ class Standardization:
     def apply(
         self, observations: Observations, *, dtype: torch.dtype = torch.float64, device: torch.device | None = None
     ) -> Observations:
-        """The observations as a model sees them."""
+        """Return the observations in the units of the model."""
         device = observations.values.device if device is None else device
 
         def to(tensor: Tensor) -> Tensor:
@@ -65,14 +65,14 @@ class Standardization:
         )
 
     def points(self, coords: Sequence[Tensor]) -> list[Tensor]:
-        """Coordinates (n'_k, d_k), one tensor per factor, as a model sees them."""
+        """Convert coordinates (n'_k, d_k), one tensor per factor, to the units of the model."""
         return [scaling.apply(x) for scaling, x in zip(self.coords, coords, strict=True)]
 
     def variance(self, variance: Tensor) -> Tensor:
-        """A variance in the units of the model, from one in the units of the data."""
+        """Convert a variance from the units of the data to those of the model."""
         scale = self.values.scale.to(variance)
         return variance / scale / scale
 
     def undo_variance(self, variance: Tensor) -> Tensor:
-        """Variances or covariances in squared units of the data, from those in the units of the model."""
+        """Convert variances or covariances from the units of the model to squared units of the data."""
         return variance * self.values.scale.to(variance) ** 2

@@ -1,4 +1,4 @@
-"""Smaller data of the same kind, on which a fit begins: some points of the long factors."""
+"""Subsets of the data for the first stages of a fit: some of the points of the long factors."""
 
 import math
 from collections.abc import Iterator
@@ -9,16 +9,17 @@ from torch import Tensor
 from lkgp.data.grid import PartialGrid
 from lkgp.data.readers import Observations
 
-# The first fit has about this many observations, and every further one so many times more.
+# The first fit uses about COARSE_OBSERVATIONS observations, and each later one GROWTH times as many. Larger subsets
+# give better starting values; smaller ones are cheaper.
 COARSE_OBSERVATIONS, GROWTH = 3000, 8
-# Factors with no more points than this are kept whole.
+# Factors with at most this many points are kept whole: thinning them would save little and leave too few points.
 SHORT_FACTOR = 64
-# Points are taken in clusters of neighbours, so that short distances are represented as well as long ones.
+# Points are taken in clusters of this many neighbours, so that short distances are represented as well as long ones.
 CLUSTER = 4
 
 
 def coarse_levels(data: Observations, seed: int) -> Iterator[Observations]:
-    """Subsets of the data, each larger than the one before, as long as they are much smaller than the whole."""
+    """Yield subsets of increasing size, as long as they are much smaller than the whole data."""
     size = COARSE_OBSERVATIONS
     while size * 2 <= data.grid.num_observed:
         subset = thin(data, size, seed)
@@ -29,7 +30,7 @@ def coarse_levels(data: Observations, seed: int) -> Iterator[Observations]:
 
 
 def largest_part(observations: int) -> int:
-    """About how many observations the largest of the `coarse_levels` has; 0 if there is none."""
+    """The approximate number of observations in the largest of the `coarse_levels`; 0 if there is none."""
     size, largest = COARSE_OBSERVATIONS, 0
     while size * 2 <= observations:
         size, largest = size * GROWTH, size
@@ -37,7 +38,7 @@ def largest_part(observations: int) -> int:
 
 
 def thin(data: Observations, size: int, seed: int) -> Observations | None:
-    """About `size` observations, at some of the points of the long factors; None if no factor is long."""
+    """Keep about `size` observations, at some of the points of the long factors; None if no factor is long."""
     grid = data.grid
     seen = [points_with_values(grid, k) for k in range(len(grid.shape))]
     long = [k for k, points in enumerate(seen) if len(points) > SHORT_FACTOR]
@@ -46,7 +47,7 @@ def thin(data: Observations, size: int, seed: int) -> Observations | None:
     generator = torch.Generator().manual_seed(seed)
     fraction = size / grid.num_observed
     chosen = {}
-    # The shortest first: what it cannot give, because too few points would be left, the others make up for.
+    # Thin the shortest factor first: if it cannot be thinned enough, the longer ones are thinned more.
     for place, k in enumerate(sorted(long, key=lambda k: len(seen[k]))):
         share = fraction ** (1 / (len(long) - place))
         keep = min(len(seen[k]), max(SHORT_FACTOR // 2, math.ceil(share * len(seen[k]))))
@@ -60,7 +61,7 @@ def thin(data: Observations, size: int, seed: int) -> Observations | None:
 
 
 def without_empty_points(data: Observations) -> Observations:
-    """The same observations on the points that have any: the likelihood does not depend on the others."""
+    """Drop the points without any observation: the likelihood does not depend on them."""
     seen = {k: points_with_values(data.grid, k) for k in range(len(data.grid.shape))}
     smaller = restrict(data, {k: points for k, points in seen.items() if len(points) < data.grid.shape[k]})
     assert smaller is not None
@@ -68,7 +69,7 @@ def without_empty_points(data: Observations) -> Observations:
 
 
 def restrict(data: Observations, chosen: dict[int, Tensor]) -> Observations | None:
-    """The observations at the `chosen` points of some factors, ascending; None if there are none."""
+    """Keep the observations at the `chosen` points of some factors, ascending; None if there are none."""
     grid = data.grid
     if not chosen:
         return data
@@ -90,7 +91,7 @@ def restrict(data: Observations, chosen: dict[int, Tensor]) -> Observations | No
 
 
 def points_with_values(grid: PartialGrid, axis: int) -> Tensor:
-    """The points of one factor that have any observation, ascending."""
+    """The points of one factor that have at least one observation, in ascending order."""
     others = [k for k in range(len(grid.shape)) if k != axis]
     count = grid.observed.sum(dim=others) if others else grid.observed.long()
     return torch.nonzero(count > 0).flatten()
@@ -105,10 +106,10 @@ def mean_values(data: Observations, axis: int) -> Tensor:
 
 
 def clustered(coords: Tensor, values: Tensor, keep: int, generator: torch.Generator) -> Tensor:
-    """`keep` of the points (n, d), ascending: centres that stand for all values (n,), each with its nearest neighbours.
+    """Choose `keep` of the points (n, d), in ascending order: centres and their nearest neighbours.
 
-    Centres are drawn one from each of equally large groups of ever larger values, so that the few extreme ones are not
-    missed.
+    The points are sorted by their values (n,) and split into groups of equal size, and one centre is drawn from each
+    group; the smallest and the largest value are always included.
     """
     scaled = coords.double() / coords.double().std(dim=0).clamp(min=1e-300)
     num = math.ceil(keep / CLUSTER)

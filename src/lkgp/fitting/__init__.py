@@ -1,4 +1,4 @@
-"""Finding hyperparameters: the objective, where a search starts, and optimisers."""
+"""Fitting hyperparameters: the objective, starting values and optimisers."""
 
 from lkgp.fitting.optimizers import BFGS, INTERRUPTED, LBFGS, Adam, Optimizer
 from lkgp.fitting.search import FitResult, fit

@@ -1,9 +1,9 @@
-"""The average information: a curvature of the log-likelihood that needs one solve a hyperparameter.
+"""The average information: a curvature of the log-likelihood that needs one solve per hyperparameter.
 
     I_ij  =  1/2 a^T dA_i A^-1 dA_j a,     a = A^-1 r
 
-is the mean of the observed and the expected information of the hyperparameters of A, up to a term of mean zero, and
-positive semidefinite (Gilmour, Thompson and Cullis, 1995). The mean has information 1^T A^-1 1 of its own.
+is the mean of the observed and the expected information of the hyperparameters of A, up to a term of mean zero, and is
+positive semidefinite (Gilmour, Thompson and Cullis, 1995). The information of a constant mean is 1^T A^-1 1.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from lkgp.data.readers import Observations
 from lkgp.linalg.products import kronecker_matmul
 from lkgp.model import LatentKroneckerGP
 
-# Step of the differences that stand for derivatives of the kernels: a curvature needs no more than three digits.
+# Step of the finite differences that approximate kernel derivatives: three correct digits are enough for a curvature.
 STEP = 1e-4
 
 
@@ -27,18 +27,18 @@ def average_information(
     solve: Callable[[Tensor], Tensor],
     parameters: list[Tensor],
 ) -> Tensor:
-    """The information of all entries of `parameters`, in their order, priors included, (P, P).
+    """The information of all entries of `parameters`, in their order, including that of the priors, (P, P).
 
     weights: a, (n,); solve: X -> A^-1 X for X (n, P)
     """
     weights = weights.to(data.values.dtype)
     columns, is_mean = _directions(model, data, weights, parameters)
     information = 0.5 * columns.double().mT @ solve(columns).double()
-    # Where the data are further from the mean than the model expects, a carries that factor, and so does the
-    # information.
+    # If the data are further from the mean than the model expects, a and hence the information are too large by that
+    # factor.
     spread = float((model.residuals(data) * weights).sum()) / len(weights)
     information = (information + information.mT) / (2 * max(spread, 1.0))
-    # The expected information of mean and covariance together is zero.
+    # The expected information between parameters of the mean and of the covariance is zero.
     information[is_mean[:, None] != is_mean] = 0.0
     return information + _prior_information(model, parameters) + _scatter_information(model, data, parameters)
 
@@ -46,7 +46,7 @@ def average_information(
 def _directions(
     model: LatentKroneckerGP, data: Observations, weights: Tensor, parameters: list[Tensor]
 ) -> tuple[Tensor, Tensor]:
-    """dA_j a for every parameter, (n, P), and for those of the mean sqrt(2) dm_j; and which are the mean's, (P,)."""
+    """dA_j a for each parameter, or sqrt(2) dm_j if it belongs to the mean, (n, P); and whether it does, (P,)."""
     coords, index = data.grid.coords, data.grid.index
     factors = [term.factors(coords) for term in model.terms]
     noise, mean = model.noise_diagonal(data).clone(), model.mean.of(data).clone()
@@ -80,7 +80,7 @@ def _directions(
 
 
 def _scatter_information(model: LatentKroneckerGP, data: Observations, parameters: list[Tensor]) -> Tensor:
-    """What measurements tell of the noise beyond their means, (P, P): 1/2 (d log s^2)^2 each."""
+    """The information in the scatter of measurements about their means, (P, P): 1/2 (d log s^2)^2 each."""
     total = sum(p.numel() for p in parameters)
     if data.scatter is None:
         return torch.zeros(total, total, dtype=torch.float64, device=data.values.device)
@@ -102,7 +102,7 @@ def _scatter_information(model: LatentKroneckerGP, data: Observations, parameter
 
 
 def _prior_information(model: LatentKroneckerGP, parameters: list[Tensor]) -> Tensor:
-    """Minus the second derivatives of the log priors, as far as they are positive, (P, P)."""
+    """The positive semidefinite part of minus the second derivatives of the log priors, (P, P)."""
     total = sum(p.numel() for p in parameters)
     with torch.enable_grad():
         density = model.log_prior()

@@ -1,4 +1,4 @@
-"""What a fit maximises: log likelihood plus log prior, as a function of flat parameters."""
+"""The objective of a fit: log likelihood plus log prior, as a function of one parameter vector."""
 
 import logging
 import math
@@ -20,7 +20,7 @@ from lkgp.model import LatentKroneckerGP
 
 log = logging.getLogger("lkgp")
 
-# Evaluations after one that was too large within which a search counts as having ended at the limit.
+# A search counts as having ended at the size limit if one of its last evaluations, this many, was too large.
 NEAR_THE_LIMIT = 8
 
 Progress = Callable[[int, float], None]
@@ -28,7 +28,7 @@ Progress = Callable[[int, float], None]
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """The objective at one place; see `trust_region.Point`."""
+    """The objective at one point; see `trust_region.Point`."""
 
     value: float
     gradient: np.ndarray
@@ -37,11 +37,11 @@ class Evaluation:
 
 
 class Objective:
-    """log likelihood + log prior, its gradient and its curvature; remembers the best place by value.
+    """log likelihood + log prior, its gradient and its curvature; remembers the point with the best value.
 
-    method: how the likelihood is computed
-    history: the objective, per observation, at every evaluation; NaN where only the gradient was estimated
-    products: with A, of one column each
+    method: the inference method for the likelihood
+    history: the objective, per observation, at every evaluation; NaN if only the gradient was estimated
+    products: number of products of A with one column
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Objective:
     ) -> None:
         self.model, self.data, self.method, self.progress = model, data, method, progress
         self.seed, self.max_memory, self.operators = seed, max_memory, operators
-        # As many as the plan counts with, or more where memory allows.
+        # As many as the plan assumes, or more if memory allows.
         self.columns_at_once = max(1 + FIT_COLUMNS, columns_at_once(data.grid.num_cells, max_memory))
         self.parameters = FreeParameters(model)
         self.history: list[float] = []
@@ -69,7 +69,7 @@ class Objective:
         self.probes = None if method.exact else Probes.draw(data, method.num_probes, seed)
 
     def with_method(self, method: Method) -> "Objective":
-        """The same objective, from the parameters as they are, computed in another way."""
+        """Return the same objective at the current parameters, computed by another method."""
         return Objective(
             self.model,
             self.data,
@@ -89,14 +89,15 @@ class Objective:
         return len(self.parameters)
 
     def at(self, flat: np.ndarray, value: bool = True, expected: float = 0.0) -> Evaluation:
-        """The objective at `flat` (P,), which the model then has. Where a gain is expected, solves may be as loose
-        as that allows.
+        """Set the model's parameters to `flat` (P,) and evaluate the objective there.
+
+        expected: the expected gain; the larger it is, the less accurate the solves need to be
         """
         self.parameters.set(flat)
         return self.evaluate(value, expected)
 
     def evaluate(self, value: bool = True, expected: float = 0.0) -> Evaluation:
-        """At the parameters as they are. What cannot be computed is NaN."""
+        """Evaluate at the current parameters; NaN if the objective cannot be computed."""
         self.parameters.clear_gradient()
         try:
             with torch.enable_grad():
@@ -104,7 +105,7 @@ class Objective:
                 objective = likelihood.objective + self.model.log_scatter(self.data) + self.model.log_prior()
                 objective.backward()
         except (torch.linalg.LinAlgError, TooLargeError) as error:
-            log.info("the likelihood could not be computed after %d evaluations: %s", len(self.history), error)
+            log.info("the likelihood could not be computed after evaluation %d: %s", len(self.history), error)
             if isinstance(error, TooLargeError):
                 self.too_large, self.too_large_at = str(error), len(self.history)
             return Evaluation(math.nan, np.full_like(self.best, math.nan), lambda: np.eye(len(self.best)))
@@ -128,9 +129,7 @@ class Objective:
         return Evaluation(total, gradient, information, likelihood.trusted)
 
     def ended_at_the_limit(self) -> bool:
-        """Whether the last evaluations ran into systems that are too large, so that the best point may be no
-        optimum.
-        """
+        """Whether one of the last evaluations was too large, so that the best point may not be an optimum."""
         return len(self.history) - self.too_large_at < NEAR_THE_LIMIT
 
     def _likelihood(self, value: bool, expected: float) -> Likelihood:

@@ -1,9 +1,9 @@
-"""The free hyperparameters of a model as one vector, in the units in which a search goes best.
+"""The free hyperparameters of a model as one vector, in units that suit a search.
 
-Scales, lengths and noises are positive, and their likelihood is far closer to a parabola in their logarithm than in
-GPyTorch's raw parameter: a length scale that has no influence goes to infinity in a few steps. What GPyTorch keeps
-positive by a softplus is therefore u = log softplus(raw) here; what has no bound, or an upper one, is the raw
-parameter.
+Output scales, length scales and noise variances are positive, and the log-likelihood is far closer to a parabola in
+their logarithms than in GPyTorch's raw parameters: a length scale without influence goes to infinity in a few steps.
+Parameters that GPyTorch keeps positive by a softplus are therefore represented by u = log softplus(raw); parameters
+without a lower bound are represented by the raw parameter.
 """
 
 import numpy as np
@@ -15,12 +15,13 @@ from torch.nn.functional import softplus
 
 from lkgp.model import LatentKroneckerGP
 
-# Beyond this, softplus(x) is x, and at minus this it is exp(x), to the last digit.
+# To the last digit, softplus(x) is x above this value, and exp(x) below minus this value: exp(-36) is close to the
+# rounding unit of float64.
 LINEAR = 36.0
 
 
 class FreeParameters:
-    """All entries of the parameters that require a gradient, in the order of the model, P of them."""
+    """All P entries of the parameters that require a gradient, in the order of the model."""
 
     def __init__(self, model: LatentKroneckerGP) -> None:
         self.tensors: list[Tensor] = [p for p in model.parameters() if p.requires_grad]
@@ -33,12 +34,12 @@ class FreeParameters:
         return len(self.in_logs)
 
     def get(self) -> np.ndarray:
-        """(P,)"""
+        """The current values, (P,)."""
         raw = self._flat(self.tensors)
         return np.where(self.in_logs, log_softplus(raw), raw)
 
     def set(self, flat: np.ndarray) -> None:
-        """Give the model the values `flat` (P,)."""
+        """Set the parameters of the model to `flat` (P,)."""
         raw = np.where(self.in_logs, inverse_log_softplus(flat), flat)
         start = 0
         for p in self.tensors:
@@ -47,7 +48,7 @@ class FreeParameters:
             start += p.numel()
 
     def scales(self) -> np.ndarray:
-        """d raw / d flat where the parameters are, (P,)."""
+        """d raw / d flat at the current parameters, (P,)."""
         raw = self._flat(self.tensors)
         # u = log softplus(r), so dr/du = softplus(r) / sigmoid(r) = exp(u) (1 + exp(-r)).
         small = np.maximum(raw, -LINEAR)
@@ -56,11 +57,11 @@ class FreeParameters:
         )
 
     def gradient(self) -> np.ndarray:
-        """The derivatives in `flat` of what `backward` was called on, (P,)."""
+        """The derivatives with respect to `flat` of the scalar that `backward` was called on, (P,)."""
         return self._flat([torch.zeros_like(p) if p.grad is None else p.grad for p in self.tensors]) * self.scales()
 
     def positions(self, tensor: Tensor) -> range:
-        """Where the entries of a parameter are in `flat`; nowhere if it is not free."""
+        """The positions of the entries of a parameter in `flat`; empty if it is not free."""
         start = 0
         for p in self.tensors:
             if p is tensor:
@@ -78,7 +79,7 @@ class FreeParameters:
 
 
 def _kept_positive(model: LatentKroneckerGP) -> list[Tensor]:
-    """The raw parameters r whose value is softplus(r), or that and a lower bound."""
+    """The raw parameters r whose value is softplus(r), possibly plus a lower bound."""
     found = []
     for module in model.modules():
         if isinstance(module, Module):
@@ -94,7 +95,7 @@ def _is_softplus(transform: object) -> bool:
 
 
 def log_softplus(raw: np.ndarray) -> np.ndarray:
-    """log log(1 + exp(raw)), without loss of digits."""
+    """log log(1 + exp(raw)), without loss of accuracy."""
     middle = np.clip(raw, -LINEAR, LINEAR)
     return np.where(raw < -LINEAR, raw, np.log(np.where(raw > LINEAR, raw, np.log1p(np.exp(middle)))))
 

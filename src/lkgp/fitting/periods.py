@@ -1,7 +1,7 @@
-"""Where a period starts: at the lag at which the data repeat themselves.
+"""Starting values of periods: the lag at which the data repeat themselves.
 
-The likelihood of a periodic kernel has a separate optimum near every fraction of a period, and a search that starts at
-a wrong one ends there. The autocorrelation of the data shows the right one at once.
+The likelihood of a periodic kernel has separate local optima near fractions of the period, and a search that starts
+near a wrong one ends there. The autocorrelation of the data reveals the right one directly.
 """
 
 import torch
@@ -11,19 +11,21 @@ from torch import Tensor
 from lkgp.data.readers import Observations
 from lkgp.model import LatentKroneckerGP
 
-# Lags are sought up to this share of the factor's extent. A peak of the autocorrelation counts from this height on, and
-# if it rises by so many standard errors.
+# Lags up to LONGEST_LAG times the extent of the factor are considered: longer ones have few pairs. A peak of the
+# autocorrelation counts if it rises by at least LEAST_CORRELATION and by SIGNIFICANT standard errors.
 LONGEST_LAG, LEAST_CORRELATION, SIGNIFICANT = 0.6, 0.1, 6.0
-# A peak that is nearly as high as the highest one, at a shorter lag, is the period; the others are its multiples.
+# The period is the shortest lag whose peak rises at least this fraction of the highest one; higher peaks at longer lags
+# are at multiples of the period.
 NEARLY = 0.8
-# Fibres that are looked at, at the most.
+# The maximum number of fibres used for the autocorrelation: it trades accuracy against time and memory.
 MOST_FIBRES = 500
 
 
 @torch.no_grad()
 def start_periods(model: LatentKroneckerGP, data: Observations) -> tuple[list[Tensor], list[str]]:
-    """Set every period that nobody has chosen to where the data repeat themselves. Returns those parameters, and
-    what was done.
+    """Set every period that still has its default value to the lag at which the data repeat themselves.
+
+    Returns the parameters that were set, and notes for the report.
     """
     moved, notes = [], []
     for k, kernel in [(k, kernel) for term in model.terms for k, kernel in enumerate(term.kernels)]:
@@ -44,7 +46,7 @@ def start_periods(model: LatentKroneckerGP, data: Observations) -> tuple[list[Te
 
 
 def repetition(data: Observations, axis: int) -> float | None:
-    """The shortest lag along `axis` at which the data are about as much alike as at any other; None if at none."""
+    """The shortest lag along `axis` at which the autocorrelation nearly has its highest peak; None without a peak."""
     grid, x = data.grid, data.grid.coords[axis][:, 0].double()
     if len(x) < 8:
         return None
@@ -69,7 +71,7 @@ def repetition(data: Observations, axis: int) -> float | None:
     is_peak = (correlation[inner] >= correlation[inner - 1]) & (correlation[inner] > correlation[inner + 1])
     peaks = inner[is_peak]
     rise = correlation[peaks] - torch.cummin(correlation, dim=0).values[peaks]
-    # Every pair is counted twice; an average over m products of unrelated values has a standard error of 1 / sqrt(m).
+    # Every pair is counted twice; the mean of m products of unrelated values has a standard error of 1 / sqrt(m).
     clear = rise > torch.maximum(SIGNIFICANT / (count[peaks] / 2).sqrt(), torch.tensor(LEAST_CORRELATION))
     peaks, rise = peaks[clear], rise[clear]
     if not len(peaks):

@@ -1,4 +1,4 @@
-"""Finding the hyperparameters: from coarse to fine."""
+"""The search for hyperparameters, from small subsets of the data to all of it."""
 
 import copy
 import time
@@ -15,20 +15,20 @@ from lkgp.inference import Choice, Method, Plan, Spectral, plan
 from lkgp.linalg.kronecker import LatentKronecker, OperatorFactory
 from lkgp.model import LatentKroneckerGP
 
-# With more parameters than this, their curvature costs more solves than it saves.
+# With more parameters than this, the average information costs more solves than it saves: one per parameter.
 MOST_INFORMED = 100
 
 
 @dataclass(frozen=True, eq=False)
 class FitResult:
-    """A model with its hyperparameters found, and how that went.
+    """A model with fitted hyperparameters, and how the fit went.
 
-    plan: the method that the fit ended with
-    history: the objective (log likelihood and log prior, per observation) at every evaluation; NaN where it was not
-        evaluated
-    products: with A, of one column each
-    reason: why it stopped, in words
-    notes: what else was done, in words
+    plan: the plan of the method that was used last
+    history: the objective (log likelihood plus log prior, per observation) at every evaluation; NaN if only the
+        gradient was computed
+    products: number of products of A with one column
+    reason: why the fit stopped
+    notes: further remarks for the report
     """
 
     model: LatentKroneckerGP
@@ -53,12 +53,12 @@ def fit(
     max_memory: float | None = None,
     operators: OperatorFactory = LatentKronecker,
 ) -> FitResult:
-    """Maximise the marginal likelihood, times the priors, over the hyperparameters that require a gradient.
+    """Maximise the marginal likelihood times the priors over the hyperparameters that require a gradient.
 
-    Returns a new model; the one given is left as it was. Ctrl-C ends the fit with the best parameters seen so far.
+    Returns a new model; the given one is not changed. Ctrl-C ends the fit with the best parameters so far.
     """
     model = copy.deepcopy(model)
-    # A noise that is known leaves nothing to learn of the model's own.
+    # If the noise is known, the model's own noise parameters are unused.
     unused = [p for p in model.noise.parameters() if p.requires_grad and data.noise_variance is not None]
     for p in unused:
         p.requires_grad_(False)
@@ -71,7 +71,7 @@ def fit(
 
 @dataclass(frozen=True, eq=False)
 class Search:
-    """One search for the free hyperparameters of `model`, which it moves to their optimum."""
+    """One search, which moves the free hyperparameters of `model` to their optimum."""
 
     model: LatentKroneckerGP
     data: Observations
@@ -127,8 +127,8 @@ class Search:
         outcome = picked.maximise(objective, from_part=part is not None)
         objective, history = outcome.objective, outcome.objective.history
         if objective.ended_at_the_limit() and not outcome.interrupted:
-            # The likelihood wants a longer spectrum than a factorisation can afford: go on in the eigenbasis from the
-            # best point.
+            # The optimum needs more modes than a factorisation can afford: continue in the eigenbasis from the best
+            # point.
             notes.append(f"{objective.too_large}; continued in the eigenbasis")
             method = Spectral().for_fitting()
             chosen = Plan(method, f"spectral: {objective.too_large}")
@@ -141,13 +141,13 @@ class Search:
             converged = False
             reason = f"{reason}, but the solves of the last evaluation did not converge: {objective.failed_solve}"
         if not method.exact:
-            notes.append(f"hyperparameters by {type(picked).__name__} with estimated gradients, {chosen.why}")
+            notes.append(f"hyperparameters fitted by {type(picked).__name__} with estimated gradients, {chosen.why}")
         seconds = time.perf_counter() - began
         return FitResult(self.model, chosen, picked, history, objective.products, converged, reason, seconds, notes)
 
 
 def default_optimizer(method: Method, num_free: int) -> Optimizer:
-    """Second order where the curvature is affordable; of first order where gradients are estimates and it is not."""
+    """A second-order method if the curvature is affordable; otherwise L-BFGS, or Adam for estimated gradients."""
     if num_free <= MOST_INFORMED:
         return BFGS() if method.exact else BFGS(improvement=STOCHASTIC_IMPROVEMENT)
     return LBFGS() if method.exact else Adam()

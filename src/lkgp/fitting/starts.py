@@ -1,4 +1,4 @@
-"""Where a search begins: at the optima on ever larger parts of the data."""
+"""Starting values for a search: the optima on subsets of the data of increasing size."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -14,15 +14,16 @@ from lkgp.inference import plan
 from lkgp.linalg.kronecker import LatentKronecker, OperatorFactory
 from lkgp.model import LatentKroneckerGP
 
-# What is a sufficient improvement, per observation, on data that are only a beginning.
+# A search on a subset stops when a step is expected to improve the log-likelihood, per observation, by less than this.
+# It only provides starting values, so it may be far coarser than the final search.
 COARSE_IMPROVEMENT = 1e-3
 
 
 @dataclass(frozen=True)
 class PartialSearch:
-    """How the search on the largest part of the data went.
+    """How the search on the largest subset of the data went.
 
-    sizes: observations of all parts, in their order
+    sizes: the number of observations in each subset, in ascending order
     """
 
     sizes: tuple[int, ...]
@@ -53,11 +54,12 @@ def search_parts(
     max_memory: float | None,
     operators: OperatorFactory = LatentKronecker,
 ) -> PartialSearch | None:
-    """Move the hyperparameters of `model` to the optima on ever larger parts of the data. None if the data are too few
-    for parts.
+    """Move the hyperparameters of `model` to their optima on subsets of increasing size; None without subsets.
 
-    periods: that were read off the data, of which parts would not know better; they are free in the largest part only,
-        and only if it has the observations that are `sufficient` to end the search
+    There are no subsets if the data are too few.
+
+    periods: periods that were set from all data, which subsets cannot improve; they are free only on the largest
+        subset, and only if it has the `sufficient` number of observations to end the search
     """
     found: PartialSearch | None = None
     sizes: tuple[int, ...] = ()

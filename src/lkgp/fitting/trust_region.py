@@ -1,4 +1,4 @@
-"""BFGS in a trust region, begun with a known curvature; it needs gradients, and no values."""
+"""Trust-region BFGS that starts from a known curvature; it needs gradients but no values."""
 
 import math
 from collections.abc import Callable
@@ -6,33 +6,33 @@ from typing import Protocol
 
 import numpy as np
 
-# How far the first step may go, and any step, in the units of `FreeParameters`; and any step where no value would tell
-# that it went astray.
+# The largest lengths of the first step, of any step, and of any step if values are unknown and so cannot reveal a bad
+# step, in the units of `FreeParameters` (mostly logarithms: a step of 1 is a factor e).
 FIRST_RADIUS, LARGEST_RADIUS, LARGEST_BLIND_RADIUS = 1.0, 16.0, 1.0
-# The least curvature, relative to the largest.
+# Smallest curvature relative to the largest. It keeps rounding errors from producing huge steps in flat directions.
 FLATTEST = 1e-6
-# The information is computed again when the expected gain has fallen by this factor.
+# The information is recomputed when the expected gain has fallen by this factor: the old one was computed far away.
 FAR = 0.01
-# What counts as a small region when convergence is judged.
+# Convergence is judged by the expected gain within at least this radius: in a tiny region any gain is small.
 SMALL_RADIUS = 0.1
-# How much of the curvature along a step one update leaves at the least.
+# The smallest fraction of the curvature along a step that one update may leave: Powell's value for damped BFGS.
 LEAST_CURVATURE = 0.2
 
 
 class Point(Protocol):
-    """The objective at one place."""
+    """The objective at one point."""
 
     @property
     def value(self) -> float:
-        """NaN where it is not known."""
+        """NaN if it is not known."""
 
     @property
     def gradient(self) -> np.ndarray:
-        """(P,), not finite where nothing could be computed."""
+        """(P,), not finite if it could not be computed."""
 
     @property
     def information(self) -> Callable[[], np.ndarray]:
-        """An estimate of minus the second derivatives, positive semidefinite, (P, P)."""
+        """A positive semidefinite estimate of minus the second derivatives, (P, P)."""
 
     @property
     def solved(self) -> bool:
@@ -42,26 +42,27 @@ class Point(Protocol):
 def maximise(
     evaluate: Callable[[np.ndarray, float], Point], accepted: list[np.ndarray], max_steps: int, least_gain: float
 ) -> tuple[bool, str]:
-    """Append ever better places to `accepted`, which begins with the start (P,). Returns whether that converged, and
-    why it stopped.
+    """Append better and better points to `accepted`, which initially holds the starting point (P,).
 
-    evaluate: the objective at a place, given the gain that is expected there: its errors need only be small beside that
-    least_gain: expected gain of a step, in the units of the objective, below which it is not worth taking
+    Returns whether the search converged, and why it stopped.
+
+    evaluate: the objective at a point, given the expected gain, compared with which its errors must be small
+    least_gain: the search stops when the expected gain of a step, in the units of the objective, is below this
     """
     here = evaluate(accepted[-1], math.inf)
     if not np.isfinite(here.gradient).all():
-        raise np.linalg.LinAlgError("the likelihood cannot be computed at the first hyperparameters")
+        raise np.linalg.LinAlgError("the likelihood cannot be computed at the initial hyperparameters")
     if not here.solved:
-        return False, "stopped at the first hyperparameters"
+        return False, "stopped at the initial hyperparameters"
     largest = LARGEST_RADIUS if math.isfinite(here.value) else LARGEST_BLIND_RADIUS
     curvature, radius, hoped_for, informed = positive(here.information()), min(FIRST_RADIUS, largest), 0.0, 0
     for taken in range(max_steps):
-        # A region that has become small makes any gain small, which is no sign of an optimum.
+        # In a region that has become small, any gain is small, which does not indicate an optimum.
         if step_within(max(radius, SMALL_RADIUS), curvature, here.gradient)[1] < least_gain:
             return True, f"converged after {taken} steps"
         step, expected = step_within(radius, curvature, here.gradient)
         if expected < FAR * hoped_for:
-            # So much nearer to the optimum, the information is another one.
+            # The search is now much closer to the optimum, where the information differs: recompute it.
             curvature, hoped_for, informed = positive(here.information()), 0.0, taken
             step, expected = step_within(radius, curvature, here.gradient)
         hoped_for = max(hoped_for, expected)
@@ -69,7 +70,7 @@ def maximise(
             there = evaluate(accepted[-1] + step, expected)
             gained = gain(here, there, step)
             if gained <= 0 and informed < taken:
-                # What was learned on the way here misled: begin with the information of this place.
+                # The updated curvature was misleading: start again from the information at this point.
                 curvature, informed = positive(here.information()), taken
             if usable(there):
                 curvature = updated(curvature, step, here.gradient - there.gradient)
@@ -79,7 +80,7 @@ def maximise(
             step, expected = step_within(radius, curvature, here.gradient)
             if expected < 0.01 * least_gain:
                 return False, f"no better point was found after {taken} steps"
-        # The trust region grows where the model was right up to its border, and shrinks where it was not.
+        # The trust region grows if the quadratic model was accurate up to its boundary, and shrinks if it was not.
         length = float(np.linalg.norm(step))
         if gained > 0.75 * expected and length > 0.9 * radius:
             radius = min(2 * radius, largest)
@@ -95,22 +96,22 @@ def usable(point: Point) -> bool:
 
 
 def gain(here: Point, there: Point, step: np.ndarray) -> float:
-    """How much better `there` is: by the values, or, where they are not known, by the gradients along the way."""
+    """The gain from `here` to `there`, from their values or, if these are unknown, from their gradients."""
     if not usable(there):
         return -math.inf
     if math.isfinite(here.value) and math.isfinite(there.value):
         return there.value - here.value
-    # The trapezoidal rule for the integral of the gradient along the step, unless the slope has grown on the way: then
-    # the step has crossed something that its ends do not show.
+    # The trapezoidal rule for the integral of the gradient along the step. If the slope has increased, the step has
+    # crossed something that its ends do not show, and it is rejected.
     before, after = float(here.gradient @ step), float(there.gradient @ step)
     return 0.5 * (before + after) if after < 1.5 * before else -math.inf
 
 
 def step_within(radius: float, curvature: np.ndarray, gradient: np.ndarray) -> tuple[np.ndarray, float]:
-    """The best step of the quadratic model within `radius`, (P,), and the gain that it expects.
+    """The best step of the quadratic model within `radius`, (P,), and its expected gain.
 
-    (C + m I) step = g, with the least m >= 0 for which the step is short enough: directions in which the objective is
-    flat are held back, and the others are not.
+    (C + m I) step = g, with the smallest m >= 0 for which the step is short enough: it mainly shortens the step in flat
+    directions of the objective.
     """
     values, vectors = np.linalg.eigh(curvature)
     values = values.clip(min=FLATTEST * max(values[-1], 1e-300))
@@ -127,7 +128,7 @@ def step_within(radius: float, curvature: np.ndarray, gradient: np.ndarray) -> t
 
 
 def updated(curvature: np.ndarray, step: np.ndarray, change: np.ndarray) -> np.ndarray:
-    """The curvature after `change` of the gradient along `step`: BFGS with Powell's damping, so it stays positive."""
+    """Update the curvature from the `change` of the gradient along `step`: BFGS with Powell's damping."""
     product = curvature @ step
     bent, along = float(step @ product), float(step @ change)
     if bent <= 0:  # by rounding
@@ -139,6 +140,6 @@ def updated(curvature: np.ndarray, step: np.ndarray, change: np.ndarray) -> np.n
 
 
 def positive(curvature: np.ndarray) -> np.ndarray:
-    """The curvature with no direction flatter than rounding allows."""
+    """Raise the eigenvalues of the curvature to at least `FLATTEST` times the largest."""
     values, vectors = np.linalg.eigh(curvature)
     return (vectors * values.clip(min=FLATTEST * max(values[-1], 1e-300))) @ vectors.T

@@ -1,4 +1,4 @@
-"""The class that most people use: arrays in, arrays out, in their own units."""
+"""The main class, `LKGP`: arrays in, arrays out, in the caller's units."""
 
 from lkgp.gp.lkgp import LKGP
 

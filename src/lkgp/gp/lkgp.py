@@ -1,4 +1,4 @@
-"""The class that most people use."""
+"""The main class, `LKGP`: fit, predict, sample, save and load."""
 
 import copy
 from collections.abc import Callable, Sequence
@@ -28,32 +28,32 @@ from lkgp.persistence.state import FittedState
 from lkgp.posterior import Posterior, PosteriorDraws, row_moments
 from lkgp.report import Report, print_progress
 
-Array = Any  # a NumPy array or a torch tensor, as the caller likes
+Array = Any  # a NumPy array or a torch tensor
 
-# Added to the seed of the draws, so that the noise of observations is not what other draws are made with.
+# Added to the seed of the draws, so that observation noise does not reuse the random numbers of the draws themselves.
 OBSERVATION_SEED = 104729
 
 
 class LKGP:
     """An exact Gaussian process for data on a grid with holes.
 
-    kernels: one GPyTorch kernel per factor; Matern-5/2 over each by default. They are copied, not changed; one that is
-        given for two factors becomes two kernels, with parameters of their own.
+    kernels: one GPyTorch kernel per factor; by default a Matern-5/2 kernel over each. They are copied, not changed; a
+        kernel given for two factors becomes two kernels, each with its own parameters.
     mean: a number, in the units of the data, fixes the mean; None learns a constant
-    noise: where the learned noise variance starts, or a GaussianLikelihood with its own prior and constraint, or a
-        `Noise`
-    standardize: whether values and coordinates are scaled to variance one before the model sees them; "values" or
-        "coordinates" for one of them only. Kernels and noise are in the scaled units, or in the caller's own with
-        False. Columns that an IndexKernel or a HammingIMQKernel reads are never scaled.
+    noise: the initial value of the learned noise variance, or a GaussianLikelihood with its own prior and constraint,
+        or a `Noise`
+    standardize: whether values and coordinates are scaled to variance one before they are modelled; "values" or
+        "coordinates" scales only one of them. Kernels and noise are in the scaled units, or in the caller's own units
+        if False. Columns read by an IndexKernel or a HammingIMQKernel are never scaled.
     solver: "auto", or Direct(...), Spectral(...), ObservationSpace(...), or one of the linear solvers
     optimizer: "auto", BFGS(...), LBFGS(...) or Adam(...)
-    dtype: of the computation; results have the dtype of the data
-    device: of the computation; where the data are, by default
+    dtype: dtype of the computation; results have the dtype of the data
+    device: device of the computation; by default that of the data
     seed: random seed
     progress: True writes a line to standard error at each step; a function is called with (step, objective per
         observation)
-    max_memory: bytes that large arrays may take at once
-    strict: whether a fit or solve that did not converge is an error instead of a warning
+    max_memory: limit in bytes on the large arrays in memory at once
+    strict: whether a fit or solve that does not converge raises an error instead of a warning
 
     After `fit`: `model_` (the LatentKroneckerGP with its hyperparameters, in scaled units), `grid_` (the PartialGrid,
         in the caller's units), `posterior_` (in scaled units) and `report_` (what was done).
@@ -98,8 +98,8 @@ class LKGP:
 
         coords: one array per factor, (n_k,) or (n_k, d_k)
         Y: (n_1, ..., n_d)
-        noise_variance: where it is known, a number or (n_1, ..., n_d), in squared units of Y
-        optimize: False conditions with the hyperparameters as they are given
+        noise_variance: a number or (n_1, ..., n_d), in squared units of Y, if the noise is known
+        optimize: False uses the hyperparameters as given
         """
         observations = from_array(coords, Y, noise_variance)
         everywhere = noise_everywhere(noise_variance, Y)
@@ -114,24 +114,25 @@ class LKGP:
         duplicates: Literal["error", "mean"] = "error",
         optimize: bool = True,
     ) -> "LKGP":
-        """Fit to a long table, one row per observation; returns self. The points of each factor are sorted: see
-        `grid_`.
+        """Fit to a long table with one observation per row; returns self.
+
+        The points of each factor are sorted; see `grid_`.
 
         columns: one array per factor with the coordinates of every row, (rows,) or (rows, d_k)
         values: (rows,)
-        noise_variance: of the rows where it is known, a number or (rows,)
-        duplicates: "mean" averages rows that name the same cell, whose noise is then divided by their number; the
-            likelihood is that of all rows where the noise is learned, and of the means where it is known
+        noise_variance: a number or (rows,), if the noise of the rows is known
+        duplicates: "mean" averages rows of the same cell and divides its noise by their number; the likelihood is that
+            of all rows if the noise is learned, and that of the means if it is known
         """
         observations = from_table(columns, values, noise_variance, duplicates=duplicates)
         return self._learn(*self._new_model(observations), observations, ArrayKind.of(values), None, optimize)
 
     def update(self, Y: Array, *, noise_variance: Array | None = None, refit: bool = False) -> "LKGP":
-        """Take in more observed cells of the same grid; returns self.
+        """Add observations in further cells of the same grid; returns self.
 
         Y: (n_1, ..., n_d), NaN where there is nothing new; cells that were observed before may be repeated
-        noise_variance: of the new cells, where the noise of the first ones was given, too
-        refit: also seek the hyperparameters again, from where they are
+        noise_variance: noise variance of the new cells; give it only if that of the old cells was given, too
+        refit: also fit the hyperparameters again, starting from their current values
         """
         state = self._fitted()
         old = state.observations
@@ -142,20 +143,19 @@ class LKGP:
     def conditioned_on(
         self, Y: Array, coords: Sequence[Array] | None = None, *, noise_variance: Array | None = None
     ) -> "LKGP":
-        """Another model with the same hyperparameters that has seen other values: for example those of this one less
-        some.
+        """Condition the same hyperparameters on other values, for example on some of this model's values.
 
-        Values of the same grid that are those of this model are means of as many measurements as they were here.
+        Returns a new model. On the same grid, a value that equals this model's value keeps its number of measurements.
 
         Y: (n'_1, ..., n'_d), NaN where nothing was observed
-        coords: of the values, one array per factor; those of this model by default
-        noise_variance: a number or (n'_1, ..., n'_d), where that of this model's values was given
+        coords: coordinates of the values, one array per factor; by default those of this model
+        noise_variance: a number or (n'_1, ..., n'_d); required if this model was fitted with known noise
         """
         state = self._fitted()
         if noise_variance is None and state.observations.noise_variance is not None:
-            raise InputError("the model was fitted with known noise, so give noise_variance for these values, too.")
+            raise InputError("the model was fitted with known noise; give noise_variance for these values, too.")
         coords = list(state.observations.grid.coords) if coords is None else coords
-        requested_points(self._fitted(), coords)  # refuses those that do not fit the kernels
+        requested_points(self._fitted(), coords)  # rejects coordinates that do not match the kernels
         observations = same_measurements(from_array(coords, Y, noise_variance), state.observations)
         everywhere = noise_everywhere(noise_variance, Y)
         return copy.copy(self)._learn(state.model, state.standardization, observations, state.kind, everywhere, False)
@@ -163,10 +163,10 @@ class LKGP:
     def plan(
         self, coords: Sequence[Array], Y: Array, *, noise_variance: Array | None = None, fitting: bool = False
     ) -> Plan:
-        """How inference would be done with the hyperparameters as given, and what that would cost; nothing is fitted.
+        """Return the method that would be used with the given hyperparameters, and its cost, without fitting.
 
         coords, Y, noise_variance: as in `fit`
-        fitting: of one evaluation of the likelihood instead of the posterior
+        fitting: plan one evaluation of the likelihood instead of the posterior
         """
         observations = from_array(coords, Y, noise_variance)
         model, standardization = self._new_model(observations)
@@ -174,7 +174,7 @@ class LKGP:
         model = model.to(dtype=self.dtype, device=data.values.device)
         return plan(model, data, self.solver, self.max_memory, fitting=fitting)
 
-    # Asking
+    # Predictions
 
     def predict(
         self, coords: Sequence[Array | None] | None = None, *, observation_noise: bool | Array = False
@@ -182,8 +182,8 @@ class LKGP:
         """Mean and standard deviation at every cell of the product of `coords`, each (n'_1, ..., n'_d).
 
         coords: one array per factor, None for a factor's own points; None altogether for the fitted grid
-        observation_noise: True adds the noise to the standard deviation; an array or number is the noise variance to
-            add
+        observation_noise: True includes the noise in the standard deviation; an array or number is the noise variance
+            to include
         """
         state, (points, on_grid) = self._fitted(), requested_points(self._fitted(), coords)
         mean, variance = state.posterior.mean(points), state.posterior.variance(points)
@@ -192,10 +192,10 @@ class LKGP:
         return self._given_back(mean, variance)
 
     def predict_rows(self, columns: Sequence[Array], *, observation_noise: bool = False) -> tuple[Array, Array]:
-        """Mean and standard deviation at single cells instead of a whole grid, each (m,): exact, one solve per cell.
+        """Exact mean and standard deviation at m single cells instead of a grid, each (m,); one solve per cell.
 
-        columns: one array (m, d_k) or (m,) per factor; row i of each of them says where cell i lies
-        observation_noise: whether to add the learned noise to the standard deviation
+        columns: one array (m, d_k) or (m,) per factor; row i of each array holds the coordinates of cell i
+        observation_noise: whether to include the learned noise in the standard deviation
         """
         state, (points, _) = self._fitted(), requested_points(self._fitted(), columns)
         mean, variance = row_moments(state.posterior, points)
@@ -207,9 +207,9 @@ class LKGP:
     def covariance(
         self, coords: Sequence[Array | None] | None = None, *, observation_noise: bool | Array = False
     ) -> Array:
-        """The joint posterior covariance at the cells of the product of `coords`, (N', N'), the last factor fastest.
+        """Joint posterior covariance at the cells of the product of `coords`, (N', N'), last factor fastest.
 
-        It is exact and takes one solve per cell: for few cells, or for models with few observations.
+        It is exact and takes one solve per cell, so use it for few cells, or for models with few observations.
 
         coords, observation_noise: as in `predict`
         """
@@ -227,13 +227,13 @@ class LKGP:
         seed: int | None = None,
         observation_noise: bool = False,
     ) -> Array:
-        """Joint draws at every cell of the product of `coords`, (num_samples, n'_1, ..., n'_d).
+        """Joint posterior draws at every cell of the product of `coords`, (num_samples, n'_1, ..., n'_d).
 
-        With the same number and seed the draws are the same functions, wherever they are asked. At points that were not
-        fitted, which functions these are also depends on the order in which such points were asked for first.
+        With the same number and seed, the draws are the same functions wherever they are evaluated. At points outside
+        the fitted grid, their values also depend on the order in which such points were first requested.
 
         coords: as in `predict`
-        seed: the model's own by default
+        seed: random seed; by default that of the model
         observation_noise: whether to add independent noise to every cell
         """
         state = self._fitted()
@@ -249,20 +249,21 @@ class LKGP:
             generator = torch.Generator(values.device).manual_seed(seed + OBSERVATION_SEED)
             normals = torch.randn(values.shape, generator=generator, dtype=values.dtype, device=values.device)
             values += noise.sqrt() * normals
-        # in place: the draws are the largest array of all
+        # in place, because the draws are the largest array of all
         scaling = state.standardization.values
         return state.kind.make(values.mul_(scaling.scale).add_(scaling.shift))
 
     def log_marginal_likelihood(self) -> float:
-        """log p(Y) in the units of Y: exact where inference is direct, else a stochastic estimate (the report says
-        which).
+        """log p(Y) in the units of Y: exact for direct inference, otherwise a stochastic estimate.
+
+        The report says which, and gives the standard error.
         """
         state = self._fitted()
-        # A density in other units: p(y) = p(z) / scale for each value.
+        # Change of units: p(y) = p(z) / scale for each value.
         jacobian = state.posterior.data.num_measured * float(state.standardization.values.scale.log())
         return state.posterior.log_likelihood()[0] - jacobian
 
-    # What was fitted
+    # Results of the fit
 
     @property
     def model_(self) -> LatentKroneckerGP:
@@ -276,7 +277,7 @@ class LKGP:
 
     @property
     def observations_(self) -> Observations:
-        """What was observed, in the caller's units."""
+        """The observations, in the caller's units."""
         return self._fitted().observations
 
     @property
@@ -286,14 +287,12 @@ class LKGP:
 
     @property
     def standardization_(self) -> Standardization:
-        """Between the caller's units and those of the model."""
+        """The scaling between the caller's units and those of the model."""
         return self._fitted().standardization
 
     @property
     def noise_variance_(self) -> float | None:
-        """The learned noise variance in squared units of the data, its mean where it varies; None where the noise
-        was given.
-        """
+        """The learned noise variance in squared units of the data (its mean if it varies); None if it was given."""
         state = self._fitted()
         if state.observations.noise_variance is not None:
             return None
@@ -302,32 +301,32 @@ class LKGP:
 
     @property
     def report_(self) -> Report:
-        """What was done, with the draws that have been solved for so far."""
+        """The report of the fit, including the draws computed so far."""
         state = self._fitted()
         assert self._report is not None
         self._report = self._report.with_draws(list(state.posterior.draw_store.kept.values()))
         return self._report
 
-    # Keeping
+    # Saving and loading
 
     def save(self, path: str | Path) -> None:
-        """Write the fitted model, data and solve included, to one file; no pickle is involved."""
+        """Write the fitted model, including data and solution, to one file; no pickle is involved."""
         self.to_contents().write(path)
 
     @classmethod
     def load(cls, path: str | Path) -> "LKGP":
-        """Read a model that `save` wrote. Its predictions are those of the model that was saved, bit for bit."""
+        """Read a model written by `save`; it makes the same predictions, bit for bit."""
         return cls.from_contents(ModelContents.read(path))
 
     def to_contents(self) -> ModelContents:
-        """What `save` writes; a wrapper of this class may add entries of its own before it writes them."""
+        """The contents that `save` writes; a wrapper of this class may add its own entries before writing."""
         header, tensors = describe_state(self._fitted())
         settings, given = describe_settings_of(self)
         return ModelContents({**header, **settings, "report": self.report_.to_dict()}, {**tensors, **given})
 
     @classmethod
     def from_contents(cls, contents: ModelContents) -> "LKGP":
-        """The fitted model in the contents of a file."""
+        """Rebuild a fitted model from the contents of a file."""
         try:
             gp = cls(**build_settings_of(contents.header, contents.tensors))
             gp._state = rebuild_state(
@@ -340,7 +339,7 @@ class LKGP:
                 f"{contents.source} is incomplete or damaged ({type(error).__name__}: {error}); save the model again."
             ) from None
 
-    # Inside
+    # Internals
 
     def _fitted(self) -> FittedState:
         if self._state is None:
@@ -352,7 +351,7 @@ class LKGP:
         return Engine(self.solver, self.optimizer, self.dtype, self.device, self.seed, progress, self.max_memory)
 
     def _new_model(self, observations: Observations) -> tuple[LatentKroneckerGP, Standardization]:
-        """A model with the hyperparameters as given, and the scaling of the data that it sees."""
+        """A model with the given hyperparameters, and the scaling of its data."""
         return new_model(observations, self.kernels, self.mean, self.noise, self.standardize)
 
     def _learn(
@@ -365,7 +364,7 @@ class LKGP:
         optimize: bool,
         start: Tensor | None = None,
     ) -> "LKGP":
-        """Fit and condition; nothing of an earlier fit is lost if that fails."""
+        """Fit and condition; if that fails, an earlier fit is kept."""
         self._state, self._report, failures = self._engine().run(
             model, standardization, observations, kind, everywhere, optimize, start
         )
@@ -381,7 +380,7 @@ class LKGP:
         return state.kind.make(scaling.undo(mean.double())), state.kind.make(variance.sqrt() * scaling.scale)
 
     def _check_draws(self, posterior: Posterior, num: int, seed: int) -> None:
-        """Complain if the solve of draws failed: once, or each time where that is an error."""
+        """Warn once if the solve for draws did not converge; raise an error every time if `strict`."""
         draws: PosteriorDraws | None = posterior.draw_store.kept.get((num, seed))
         if draws is None or draws.solution.converged:
             return

@@ -1,4 +1,4 @@
-"""A model with the hyperparameters as the caller gave them, and the scaling of the data that it sees."""
+"""Make a model with the given hyperparameters, and the scaling of its data."""
 
 import copy
 from collections.abc import Sequence
@@ -21,13 +21,13 @@ def new_model(
     noise: float | GaussianLikelihood | Noise,
     standardize: bool | Literal["values", "coordinates"],
 ) -> tuple[LatentKroneckerGP, Standardization]:
-    """Arguments as of `LKGP`; kernels and noise are copied."""
+    """Make a model and the scaling of its data; arguments as in `LKGP`, with kernels and noise copied."""
     coords = [x.double() for x in observations.grid.coords]
     given = kernels if kernels is not None else default_kernels([x.shape[1] for x in coords])
     if isinstance(given, Kernel) or len(given) != len(coords):
         count = 1 if isinstance(given, Kernel) else len(given)
         raise InputError(
-            f"there are {count} kernels but {len(coords)} factors; give a list with one kernel per factor."
+            f"{count} kernel(s) were given for {len(coords)} factor(s); give a list with one kernel per factor."
         )
     for k, (kernel, x) in enumerate(zip(given, coords, strict=True)):
         check_kernel(kernel, x, k)

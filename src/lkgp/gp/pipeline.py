@@ -1,4 +1,4 @@
-"""From observations to a posterior and a report: scale, seek hyperparameters, condition."""
+"""From observations to a posterior and a report: scale, fit hyperparameters, condition."""
 
 import copy
 import time
@@ -22,7 +22,7 @@ from lkgp.report import Report, make_report
 
 @dataclass(frozen=True)
 class Engine:
-    """How things are computed: the words of `LKGP` that are not about the model."""
+    """How to compute: the arguments of `LKGP` that do not define the model."""
 
     solver: Choice
     optimizer: Optimizer | Literal["auto"]
@@ -33,7 +33,7 @@ class Engine:
     max_memory: float | None
 
     def scaled(self, observations: Observations, standardization: Standardization) -> Observations:
-        """The observations as the model sees them."""
+        """Return the observations in the units of the model."""
         device = torch.device(self.device) if self.device is not None else observations.values.device
         return standardization.apply(observations, dtype=self.dtype, device=device)
 
@@ -47,9 +47,11 @@ class Engine:
         optimize: bool,
         start: Tensor | None = None,
     ) -> tuple[FittedState, Report, list[str]]:
-        """Seek hyperparameters if asked, condition, report; `model` stays as it is. Also returns what did not converge.
+        """Fit the hyperparameters if `optimize`, condition and report; `model` is not changed.
 
-        start: weights of similar data, (n,), from which the solve begins
+        Also returns a message for each step that did not converge.
+
+        start: weights of similar data, (n,), as an initial guess for the solve
         """
         data = self.scaled(observations, standardization)
         model = copy.deepcopy(model).to(dtype=self.dtype, device=data.values.device)
@@ -57,7 +59,7 @@ class Engine:
         result: FitResult | None = None
         if optimize and bool((data.values == data.values[0]).all()):
             notes.append(
-                "all observed values are equal: there is nothing to learn, and the hyperparameters stay as given"
+                "all observed values are equal, so there is nothing to learn and the hyperparameters stay as given"
             )
         elif optimize:
             result = fit(
@@ -93,9 +95,9 @@ class Engine:
         name = type(chosen.method).__name__
         if result is None:
             raise InputError(
-                f"{name} inference was asked for, but {chosen.obstacle}; raise that limit, or use solver='auto'."
+                f"{name} inference was requested, but {chosen.obstacle}; raise that limit, or use solver='auto'."
             )
-        # The search began with a factorisation that was small enough: what it found is not thrown away.
+        # The search started with a factorisation that was small enough; its result should not be lost.
         notes.append(f"the posterior was computed in the eigenbasis: {chosen.obstacle}")
         instead = propose(model, data, Spectral(), self.max_memory)
         return replace(instead, why="spectral: direct inference became too large")

@@ -1,4 +1,4 @@
-"""What is asked of a fitted model, checked and in the model's units: coordinates, noise, seeds."""
+"""Check requests to a fitted model and convert them to its units: coordinates, noise and seeds."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -15,7 +15,7 @@ from lkgp.persistence.state import FittedState
 
 
 def requested_points(state: FittedState, coords: Sequence[Any] | None) -> tuple[list[Tensor], bool]:
-    """Coordinates that were asked for, scaled, (n'_k, d_k) for every factor, and whether they are the fitted grid.
+    """The requested coordinates, scaled, (n'_k, d_k) for each factor, and whether they are the fitted grid.
 
     coords: one array per factor, None for a factor's own points; None altogether for the fitted grid
     """
@@ -25,8 +25,8 @@ def requested_points(state: FittedState, coords: Sequence[Any] | None) -> tuple[
     check_factors(coords)
     if len(coords) != len(own):
         raise InputError(
-            f"there are {len(coords)} coordinates but {len(own)} factors; give one array per factor, or None for the "
-            "factor's own points."
+            f"{len(coords)} coordinate array(s) were given for {len(own)} factor(s); give one array per factor, or "
+            "None for the factor's own points."
         )
     points = []
     for k, (x, fitted, scaling) in enumerate(zip(coords, own, state.standardization.coords, strict=True)):
@@ -37,7 +37,7 @@ def requested_points(state: FittedState, coords: Sequence[Any] | None) -> tuple[
         asked = as_factor_coords(as_real_tensor(x, place).double().to(scaling.shift.device), place)
         if asked.shape[1] != fitted.shape[1]:
             raise InputError(
-                f"{place} have {asked.shape[1]} column(s), but {fitted.shape[1]} were fitted; they must agree."
+                f"{place} have {asked.shape[1]} column(s), but the model was fitted to {fitted.shape[1]}; give as many."
             )
         check_kernel(state.model.kernels[k], asked, k)
         points.append(scaling.apply(asked).to(fitted))
@@ -47,7 +47,7 @@ def requested_points(state: FittedState, coords: Sequence[Any] | None) -> tuple[
 def noise_at(state: FittedState, wanted: Any, points: Sequence[Tensor], like: Tensor, on_grid: bool) -> Tensor:
     """The noise variance to add at `points`, in the model's units, broadcast to `like` (n'_1, ..., n'_d).
 
-    wanted: True for the noise of the model, or that which was given with the data; a number or an array; False for none
+    wanted: True for the noise of the model, or the noise given with the data; a number or an array; False for none
     on_grid: whether the points are the fitted grid
     """
     if wanted is False:
@@ -59,7 +59,7 @@ def noise_at(state: FittedState, wanted: Any, points: Sequence[Tensor], like: Te
         known = state.noise_everywhere
         if not on_grid or known is None or not bool(torch.isfinite(known).all()):
             raise InputError(
-                "the noise was given for observed cells only; pass observation_noise as an array with the noise "
+                "the noise is known for observed cells only; pass observation_noise as an array with the noise "
                 "variance of every cell."
             )
     everywhere = torch.ones_like(like, dtype=torch.bool)
@@ -67,7 +67,7 @@ def noise_at(state: FittedState, wanted: Any, points: Sequence[Tensor], like: Te
 
 
 def noise_everywhere(noise_variance: Any, values: Any) -> Tensor | None:
-    """The known noise variance of every cell, of the shape of the values, where it was given."""
+    """The known noise variance of every cell, in the shape of the values; None if it was not given."""
     if noise_variance is None:
         return None
     cells = as_real_tensor(values, "the array of values")
@@ -75,7 +75,7 @@ def noise_everywhere(noise_variance: Any, values: Any) -> Tensor | None:
 
 
 def as_seed(seed: Any) -> int:
-    """Refuse what is not a whole number."""
+    """Check that a seed is a whole number."""
     if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)):
         raise InputError(f"seed must be a whole number, not {seed!r}.")
     return int(seed)

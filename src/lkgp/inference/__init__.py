@@ -1,4 +1,4 @@
-"""Ways of inference: the contract, one file per way, and the choice among them."""
+"""Inference methods: their common contract, one file per method, and the choice among them."""
 
 from lkgp.inference.base import Method, Plan, Purpose, System
 from lkgp.inference.choice import Choice, check_choice, methods, plan, propose

@@ -1,8 +1,8 @@
-"""The contract of inference: what a way of doing it must say and do. Nothing outside this room asks which way it is.
+"""The contract that every inference method fulfils; code outside this package does not ask which method it is.
 
-A `Method` is a frozen record of settings. It says what it would cost, loosens itself for a fit, and makes a `System`:
-the covariance A = P (K_1 (x) ... (x) K_d) P^T + D for one set of hyperparameters, ready to be solved with. A new way of
-inference is one new file in this folder with one of each.
+A `Method` is a frozen settings record. It predicts its cost, loosens its tolerances for a fit, and makes a `System`:
+the covariance A = P (K_1 (x) ... (x) K_d) P^T + D for one set of hyperparameters, together with a way to solve with it.
+To add an inference method, write one subclass of each in a new file in this folder.
 """
 
 import math
@@ -25,18 +25,18 @@ from lkgp.solvers import Solution
 from lkgp.solvers.base import column_norms
 from lkgp.solvers.refinement import Correction, LinearEquations, refine
 
-# In float32 no true residual can be asked to be smaller than this: products round by about 1e-7 of the largest
-# eigenvalue, which is some thousand times the noise.
+# The smallest true relative residual that can be required in float32: products have rounding errors of about 1e-7 of
+# the largest eigenvalue, which is some thousand times the noise.
 FLOAT32_RESIDUAL = 1e-3
-# The error of a sample, beside the spread of the posterior: with 64 samples a standard deviation is known to 9 %, and
-# errors add in squares, so a tenth of the spread does not show.
+# The error of a sample, relative to the posterior standard deviation: with 64 samples a standard deviation has an error
+# of 9 %, and errors add in squares, so a further 10 % is negligible.
 SMALL_ERROR = 0.1
-# Rounds of refinement by the true residual, each of which at least halves it; no solve needs as many.
+# Maximum number of refinement steps, each of which at least halves the true residual; no solve needs that many.
 MOST_ROUNDS = 100
 
 
 class Purpose(Enum):
-    """What a solve is for: the system knows how accurate that must be."""
+    """The purpose of a solve, from which a system derives the required accuracy."""
 
     LIKELIHOOD = "the likelihood and its gradient"
     CURVATURE = "the curvature of the likelihood"
@@ -46,11 +46,12 @@ class Purpose(Enum):
 
 @dataclass(frozen=True)
 class Plan(Settings):
-    """What was chosen, and why, in words.
+    """The chosen method, and why it was chosen.
 
-    cost: predicted, of one likelihood with its gradient, or of the posterior with its samples
-    size: the order of the matrix that would be factorised; 0 where none is
-    obstacle: why it cannot be done that way, in words; empty if it can
+    why: a description for the report
+    cost: predicted cost of one likelihood with its gradient, or of the posterior with its samples
+    size: the order of the matrix to be factorised; 0 if there is none
+    obstacle: why the method cannot be used; empty if it can
     """
 
     method: "Method"
@@ -62,10 +63,9 @@ class Plan(Settings):
 
 @dataclass(frozen=True, eq=False)
 class LatentSolution(Solution):
-    """A solution of A X = B, with the function that it says was observed.
+    """A solution of A X = B, with the latent function that it implies.
 
-    latent: K P^T X at every cell of the grid, (c, N), or zero where nothing was observed if the system does not know it
-        there
+    latent: K P^T X at every cell of the grid, (c, N); zero in unobserved cells if the system does not compute it there
     """
 
     latent: Tensor
@@ -73,10 +73,10 @@ class LatentSolution(Solution):
 
 @dataclass(frozen=True, eq=False)
 class GradientWeights:
-    """What every number of the covariance weighs in a derivative.
+    """The weights of the entries of the covariance in a derivative.
 
-    factors: of every term and every factor, as `Factor.pull_back` gives them
-    noise: of the diagonal of D, (n,)
+    factors: weights for every factor of every term, as returned by `Factor.pull_back`
+    noise: weights for the diagonal of D, (n,)
     """
 
     factors: list[list[Any]]
@@ -92,11 +92,11 @@ class GradientWeights:
 
 
 class Method(Settings, ABC):
-    """A way of inference; frozen dataclasses are its subclasses.
+    """An inference method; subclasses are frozen dataclasses.
 
     exact: whether the likelihood and its gradient are exact, so that no random probes are needed
-    num_probes: random vectors of the log-determinant and of the gradient, where they are estimated
-    num_samples: posterior samples behind the variance, where it is estimated
+    num_probes: number of random vectors if the log-determinant and the gradient are estimated
+    num_samples: number of posterior samples if the variance is estimated
     """
 
     exact: bool = False
@@ -105,27 +105,27 @@ class Method(Settings, ABC):
 
     @classmethod
     def automatic(cls) -> Sequence["Method"]:
-        """The settings of this way that are considered when the caller does not choose."""
+        """The variants of this method that are considered if the caller does not choose one."""
         return ()
 
     @abstractmethod
     def plan(self, problem: PlanningProblem) -> Plan:
-        """How it would be done, with its predicted cost; an obstacle is part of the answer, not an error."""
+        """Plan the computation and predict its cost; an obstacle is part of the plan, not an error."""
 
     def for_fitting(self) -> "Method":
-        """A copy with the looser tolerances that suffice while the hyperparameters are sought."""
+        """A copy with looser tolerances that are sufficient while hyperparameters are being fitted."""
         return self
 
     def for_search(self, num_free: int, least_gain: float, strictness: float) -> "Method":
-        """A copy with probes and tolerances that suit a search which stops at expected gains below `least_gain` nats.
+        """A copy with probes and tolerances for a search that stops at expected gains below `least_gain` nats.
 
-        num_free: hyperparameters that are sought; strictness: 1 as by default, less for a search that is asked to be as
-            much more accurate
+        num_free: number of hyperparameters to be fitted
+        strictness: factor on the tolerance of the solves; 1 by default, smaller for a stricter search
         """
         return self
 
     def for_gain(self, gain: float) -> "Method":
-        """A copy whose gradient errs by little beside an expected gain of so many nats."""
+        """A copy whose gradient error is small compared with an expected gain of `gain` nats."""
         return self
 
     @abstractmethod
@@ -137,17 +137,17 @@ class Method(Settings, ABC):
         columns: int,
         operators: OperatorFactory = LatentKronecker,
     ) -> "System":
-        """A for the present hyperparameters, to be solved for about `columns` right-hand sides.
+        """Make the system for the current hyperparameters and about `columns` right-hand sides.
 
-        operators: what makes the operator that true residuals are computed with
+        operators: the class or function that makes the operator for true residuals
         """
 
 
 class System(ABC):
-    """A for one set of hyperparameters.
+    """The covariance A for one set of hyperparameters, and solves with it.
 
     noise: the diagonal of D, (n,), float64
-    truncation: a bound of what the parts of spectra that were left out change of the log-likelihood, per observation
+    truncation: a bound on the change in the log-likelihood, per observation, caused by omitting small eigenvalues
     """
 
     truncation: float = 0.0
@@ -161,12 +161,12 @@ class System(ABC):
 
     @cached_property
     def structures(self) -> tuple[str, ...]:
-        """The kinds of factors that make products with A cheapest, of every term after the other."""
+        """The kinds of factors that make products with A cheapest, term by term."""
         return self.model.structures(self.data.grid)
 
     @cached_property
     def operator(self) -> LatentKronecker:
-        """A itself, untruncated, in the dtype of the data: what true residuals are computed with."""
+        """A itself, without truncation, in the dtype of the data; true residuals are computed with it."""
         with torch.no_grad():
             return self.model.covariance(self.data, self.structures, self.operators).detach()
 
@@ -174,24 +174,23 @@ class System(ABC):
 
     @abstractmethod
     def solve_once(self, rhs: Tensor, purpose: Purpose, start: Tensor | None, goal: float) -> LatentSolution:
-        """A^-1 B for B (n, c), float64, as accurate as `purpose` needs, by the system as it is: up to what was
-        truncated.
+        """A^-1 B for B (n, c), float64, as accurate as `purpose` requires, with the truncated A of this system.
 
-        goal: the relative residual that is wanted besides; infinite where none is
+        goal: a relative residual that is also required; infinite if there is none
         """
 
     @abstractmethod
     def residual_goal(self, rhs: Tensor, purpose: Purpose) -> float:
-        """The relative residual of A itself that `purpose` needs for B (n, c)."""
+        """The relative residual, for A itself, that `purpose` requires for B (n, c)."""
 
     @abstractmethod
     def correction(self, residual: Tensor, goal: float) -> Solution:
-        """About A^-1 R for R (n, c), to a relative residual of `goal`, by the system as it is."""
+        """Approximate A^-1 R for R (n, c) to a relative residual of `goal`, with the truncated A of this system."""
 
     def solve(self, rhs: Tensor, purpose: Purpose, start: Tensor | None = None) -> Solution:
-        """A^-1 B for B (n, c), in its dtype, with true relative residuals of A for a posterior.
+        """A^-1 B for B (n, c), in its dtype; for a posterior it is refined by the true residuals of A.
 
-        start: the function that B is expected to be an observation of, at every cell, (c, N)
+        start: initial guess of the latent function that B observes, at every cell, (c, N)
         """
         if purpose in (Purpose.LIKELIHOOD, Purpose.CURVATURE):
             return self.solve_once(rhs.double(), purpose, start, math.inf)
@@ -205,7 +204,7 @@ class System(ABC):
         return replace(refined, iterations=first.iterations + equations.inner_iterations, products=products)
 
     def trusts(self, solution: Solution) -> bool:
-        """Whether a gradient from this solution is good enough to step along."""
+        """Whether a gradient computed from this solution is accurate enough for a step."""
         return True
 
     # The likelihood
@@ -214,14 +213,14 @@ class System(ABC):
     def log_determinant(
         self, seed: int, num_probes: int | None = None, steps: int | None = None, max_memory: float | None = None
     ) -> tuple[Tensor, float]:
-        """log det A and its standard error, 0 where it is exact.
+        """log det A and its standard error, which is 0 if the value is exact.
 
-        num_probes, steps: of the quadrature, those of the method by default; max_memory: bytes that large arrays may
-            take at once
+        num_probes, steps: probes and Lanczos steps of the quadrature; by default those of the method
+        max_memory: limit in bytes on the large arrays in memory at once
         """
 
     def exact_trace(self) -> GradientWeights | None:
-        """The weights of tr(A^-1 dA); None where they must be estimated with probes."""
+        """The weights of tr(A^-1 dA); None if they must be estimated with probes."""
         return None
 
     @property
@@ -235,34 +234,34 @@ class System(ABC):
 
     @abstractmethod
     def prior_data(self, normals: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """Draws of the data from the prior, (n, s), for standard normal numbers `normals` (N, s) and `noise` (n, s).
+        """Draws of the data from the prior, (n, s), from standard normal `normals` (N, s) and `noise` (n, s).
 
-        Roots that change smoothly with the hyperparameters make draws that do. Also returns the functions at every
-        cell, (s, N).
+        The roots, and hence the draws, change smoothly with the hyperparameters. Also returns the latent functions at
+        every cell, (s, N).
         """
 
     # The posterior
 
     def explained_variance(self, crosses: Sequence[Tensor]) -> Tensor | None:
-        """k_*^T A^-1 k_* at every cell of another grid, (n'_1, ..., n'_d); None where it is not known exactly.
+        """k_*^T A^-1 k_* at every cell of another grid, (n'_1, ..., n'_d); None if it is not known exactly.
 
-        crosses: C_k, (n'_k, n_k), covariances from the points of that grid to the points of factor k
+        crosses: C_k, (n'_k, n_k), covariances of the points of that grid with the points of factor k
         """
         return None
 
     @property
     def exact_variance(self) -> bool:
-        """Whether `explained_variance` is known."""
+        """Whether `explained_variance` is known exactly."""
         return False
 
     @property
     def sampling_remark(self) -> str:
-        """What else there is to say of error bars from samples."""
+        """A remark on error bars from samples, for the report."""
         return ""
 
 
 class TruncatedEquations(LinearEquations):
-    """A X = B, corrected by a system that is A up to rounding and truncation."""
+    """A X = B, corrected by solves with a system that equals A up to rounding and truncation."""
 
     def __init__(self, system: System, rhs: Tensor, norms: Tensor, rtol: float) -> None:
         super().__init__(system.operator, rhs, norms, rtol)

@@ -1,4 +1,4 @@
-"""The equations A x = B themselves, solved in mixed precision with a preconditioner that lies below A."""
+"""The equations A x = B for the observed cells, solved by preconditioned iterations in mixed precision."""
 
 import torch
 from torch import Tensor
@@ -25,7 +25,7 @@ class CellEquations(MixedPrecisionEquations):
     ) -> None:
         super().__init__(rhs, noise, exact, fast)
         self.inverse, self.grid = inverse, grid
-        # D is below A, whatever the preconditioner is.
+        # D <= A, whatever the preconditioner.
         self.bound = inverse if inverse.below else NoiseOnly(noise)
 
     def begin(self, start: Tensor | None) -> Tensor:

@@ -1,4 +1,4 @@
-"""Which way of inference: the caller's, or the one that is predicted to be cheapest."""
+"""The choice of an inference method: the caller's, or the one with the lowest predicted cost."""
 
 from dataclasses import replace
 from typing import Literal
@@ -14,8 +14,8 @@ from lkgp.model import LatentKroneckerGP
 from lkgp.settings import Settings
 from lkgp.solvers import Cholesky, Solver
 
-# An exact way is chosen if it takes no more than so many multiplications, half a second of a fit or a few seconds once,
-# or no more than so many times those of what is cheapest: exactness is worth that.
+# An exact method is preferred if it takes at most CHEAP_FIT multiplications per likelihood (half a second), at most
+# CHEAP_POSTERIOR for the posterior (a few seconds, once), or at most WORTH times as many as the cheapest method.
 CHEAP_FIT, CHEAP_POSTERIOR, WORTH = 2e10, 2e11, 2.0
 
 Choice = Method | Solver | Literal["auto"]
@@ -31,7 +31,7 @@ def check_choice(solver: object) -> None:
 
 
 def as_method(solver: Choice, data: Observations) -> Method | None:
-    """The way of inference that the caller asks for; None for any."""
+    """The inference method that the caller requests; None for "auto"."""
     if isinstance(solver, Method):
         return solver
     if isinstance(solver, str):
@@ -41,7 +41,7 @@ def as_method(solver: Choice, data: Observations) -> Method | None:
 
 
 def methods() -> list[type[Method]]:
-    """Every known way of inference."""
+    """All known inference methods."""
     known = [kind for kind in Settings.known.values() if issubclass(kind, Method)]
     return [kind for kind in known if not getattr(kind, "__abstractmethods__", None)]
 
@@ -54,9 +54,11 @@ def propose(
     *,
     fitting: bool = False,
 ) -> Plan:
-    """How to do inference: as the caller asks, where the plan names the obstacle if there is one; or the cheapest way.
+    """Plan inference: with the method that the caller requests, or else with the cheapest one.
 
-    fitting: by the cost of one likelihood with its gradient, instead of that of the posterior
+    If the requested method cannot be used, the plan names the obstacle.
+
+    fitting: compare the costs of one likelihood with its gradient instead of those of the posterior
     """
     problem = PlanningProblem(model, data, max_memory=max_memory, fitting=fitting)
     budget, asked = usable_memory() if max_memory is None else max_memory, as_method(solver, data)
@@ -66,15 +68,15 @@ def propose(
         if asked.exact and not obstacle and _memory(found) > budget:
             obstacle = (
                 f"{data.grid.num_observed} observations reduce to {found.size} unknowns "
-                f"({_memory(found) / 1e9:.1f} GB), which is more than the {budget:.3g} bytes of memory"
+                f"({_memory(found) / 1e9:.1f} GB), which is more than the memory limit of {budget:.3g} bytes"
             )
-        return replace(found, why=f"{found.why}, as asked", obstacle=obstacle)
+        return replace(found, why=f"{found.why}, as requested", obstacle=obstacle)
     settings = [setting for kind in methods() for setting in kind.automatic()]
     possible = [found for found in (setting.plan(problem) for setting in settings) if not found.obstacle]
     affordable = [found for found in possible if _memory(found) <= budget]
     if not affordable:
         least = min(possible, key=_memory)
-        return replace(least, why=f"{least.why}; more memory than there is, but the least of all ways")
+        return replace(least, why=f"{least.why}; more than the memory limit, but the least of all methods")
     cheapest = min(affordable, key=_multiplications)
     limit = max(CHEAP_FIT if fitting else CHEAP_POSTERIOR, WORTH * _multiplications(cheapest))
     exact = [found for found in affordable if found.method.exact and _multiplications(found) <= limit]
@@ -89,21 +91,21 @@ def plan(
     *,
     fitting: bool = False,
 ) -> Plan:
-    """The same, but what cannot be done as asked is an error."""
+    """Like `propose`, but raises an error if the requested method cannot be used."""
     found = propose(model, data, solver, max_memory, fitting=fitting)
     if found.obstacle:
         name = type(found.method).__name__
         raise InputError(
-            f"{name} inference was asked for, but {found.obstacle}; raise that limit, or use solver='auto'."
+            f"{name} inference was requested, but {found.obstacle}; raise that limit, or use solver='auto'."
         )
     return found
 
 
 def _multiplications(candidate: Plan) -> float:
-    """As predicted; none where nothing is."""
+    """The predicted number of multiplications; 0 without a prediction."""
     return candidate.cost.multiplications if candidate.cost is not None else 0.0
 
 
 def _memory(candidate: Plan) -> float:
-    """As predicted; none where nothing is."""
+    """The predicted memory in bytes; 0 without a prediction."""
     return candidate.cost.memory if candidate.cost is not None else 0.0

@@ -1,9 +1,8 @@
-"""What inference would cost: multiplications and memory, from shapes, gaps and ranks, before anything large is
-computed.
+"""Predict the cost of inference, in multiplications and memory, before anything large is computed.
 
-Multiplications are counted in float64; those in float32 take half the time and count half. One likelihood with its
-gradient is what a fit pays again and again; one posterior with its samples is what comes after. The constants that
-stand for times are measured by `scripts/calibrate_costs.py`.
+The prediction uses shapes, gaps and ranks. Multiplications are counted in float64; those in float32 take half the time
+and count half. A fit repeatedly pays for one likelihood with its gradient; afterwards it pays once for the posterior
+with its samples. `scripts/calibrate_costs.py` measures the constants that represent times.
 """
 
 import math
@@ -23,21 +22,26 @@ from lkgp.linalg.factors.toeplitz import TOEPLITZ_PAYS, ToeplitzFactor
 from lkgp.model import LatentKroneckerGP
 from lkgp.settings import Settings
 
-# Passes over float64 arrays that the checks of a solve take, each of two transforms.
+# Number of passes over float64 arrays, each of two transforms, that the residual checks of a solve take.
 CHECKS = 4
-# Fibres' shares of observed cells may vary by so many times what chance would make of them.
+# Cells count as missing at random if the variance of the numbers of observed cells in the fibres is at most this many
+# times the binomial variance.
 BY_CHANCE = 3.0
-# Arrays of the size of the grid, in float64, that a solve holds at once for every right-hand side.
+# Number of float64 arrays of the size of the grid that a solve holds at once for each right-hand side.
 SOLVE_ARRAYS = 12
-# Bytes of them in a posterior, where the caller sets no limit: its right-hand sides are solved for some at a time.
+# Limit in bytes on these arrays in a posterior if the caller sets none; it determines how many right-hand sides are
+# solved for at a time.
 COLUMN_BYTES = 2e9
-# Right-hand sides that the cost of an evaluation is stated for, beside that of the data.
+# Number of right-hand sides, besides that of the data, for which the cost of a likelihood evaluation is stated.
 FIT_COLUMNS = 8
 
 
 @dataclass(frozen=True)
 class Cost(Settings):
-    """multiplications: of one evaluation; memory: bytes at its peak."""
+    """A predicted cost.
+
+    multiplications: number of multiplications of one evaluation; memory: peak memory in bytes
+    """
 
     multiplications: float
     memory: float
@@ -47,10 +51,9 @@ class Cost(Settings):
 
 
 class PlanningProblem:
-    """A model and its data, as far as a plan needs to know them; no factor of more than a few thousand points is
-    formed.
+    """What a plan needs to know about a model and its data; factors with many thousands of points are not formed.
 
-    fitting: whether the cost of one likelihood with its gradient is asked for, or that of the posterior
+    fitting: whether to plan one likelihood with its gradient, or the posterior
     """
 
     def __init__(
@@ -77,49 +80,45 @@ class PlanningProblem:
         return [FactorSpectrum(term, k, x) for k, x in enumerate(self.grid.coords)]
 
     def ranks(self, tolerance: float) -> list["FactorRanks"]:
-        """The spectrum of every factor, less what may be left out for the log-likelihood to change by `tolerance` at
-        most.
-        """
+        """The spectrum of each factor, truncated so that the log-likelihood changes by at most `tolerance`."""
         traces, row_sums = zip(*((s.trace, s.largest_row_sum) for s in self._spectra), strict=True)
         most = largest_tails(traces, row_sums, self.least_noise, self.grid.num_observed, tolerance)
         return [FactorRanks(s.points, *s.kept(*both)) for s, both in zip(self._spectra, most, strict=True)]
 
     def columns(self, num_samples: int) -> int:
-        """Right-hand sides that a method with so many samples is solved for."""
+        """Number of right-hand sides to solve for with a method that uses `num_samples` samples."""
         return 1 + (FIT_COLUMNS if self.fitting else num_samples)
 
     @property
     def product(self) -> float:
-        """Multiplications of one product with A on the grid, for one column."""
+        """Multiplications of one product of A with one column, on the grid."""
         sizes = zip(self.grid.shape, self.structures, strict=False)
         return float(self.grid.num_cells * sum(_per_cell(points, kind) for points, kind in sizes))
 
     @property
     def factor_numbers(self) -> float:
-        """Numbers that the factors take, in the form that products use."""
+        """How many numbers the factors store, in the form that products use."""
         sizes = zip(self.grid.shape, self.structures, strict=False)
         return float(sum(points if kind == ToeplitzFactor.kind else points**2 for points, kind in sizes))
 
     def column_memory(self, columns: int) -> float:
-        """Bytes of solves for `columns` right-hand sides, some at a time, and of their results."""
+        """Bytes for solving for `columns` right-hand sides, a few at a time, and for the results."""
         cells = self.grid.num_cells
         at_once = columns if self.fitting else columns_at_once(cells, self.max_memory)
         return 8.0 * SOLVE_ARRAYS * cells * min(columns, at_once) + 8.0 * 2 * self.grid.num_observed * columns
 
 
 def _per_cell(points: int, kind: str) -> float:
-    """Multiplications of a product with one factor, per cell; a Fourier transform costs as much as TOEPLITZ_PAYS of
-    them there.
-    """
+    """Multiplications per cell of a product with one factor; an FFT costs TOEPLITZ_PAYS at that many points."""
     return points if kind != ToeplitzFactor.kind else TOEPLITZ_PAYS * math.log(points) / math.log(TOEPLITZ_PAYS)
 
 
 @dataclass(frozen=True, eq=False)
 class FactorRanks:
-    """The spectrum of one factor, about.
+    """The approximate spectrum of one factor.
 
-    values: descending, (r,): eigenvalues, or for long factors the pivots of a Cholesky factorisation, which follow them
-    decomposition: multiplications of finding its eigenpairs
+    values: descending, (r,): the eigenvalues or, for long factors, approximations from a pivoted Cholesky factorisation
+    decomposition: multiplications to compute the eigenpairs
     """
 
     points: int
@@ -132,7 +131,7 @@ class FactorRanks:
 
 
 def missing_at_random(grid: PartialGrid) -> bool:
-    """Whether the numbers of observed cells in the fibres vary no more than chance would have it."""
+    """Whether the numbers of observed cells in the fibres vary no more than expected by chance."""
     share = grid.num_observed / grid.num_cells
     if share == 1:
         return True
@@ -147,7 +146,7 @@ def missing_at_random(grid: PartialGrid) -> bool:
 
 
 def product_spectrum(ranks: Sequence[FactorRanks], most: int | None = None) -> Tensor:
-    """The eigenvalues of the product of the factors, descending, of each factor `most` at most."""
+    """The eigenvalues of the product of the factors, descending, from at most `most` of each factor."""
     values = torch.ones(1, dtype=torch.float64)
     for factor in ranks:
         values = (values[:, None] * factor.values[:most]).flatten()
@@ -155,15 +154,11 @@ def product_spectrum(ranks: Sequence[FactorRanks], most: int | None = None) -> T
 
 
 def columns_at_once(cells: int, max_memory: float | None) -> int:
-    """How many right-hand sides of a posterior are solved for at a time, or functions evaluated, on a grid of so
-    many cells.
-    """
+    """How many right-hand sides to solve for, or functions to evaluate, at a time on a grid of `cells` cells."""
     budget = COLUMN_BYTES if max_memory is None else max_memory / 4
     return max(1, int(budget / (SOLVE_ARRAYS * 8 * cells)))
 
 
 def break_even(shape: Sequence[int]) -> float:
-    """The share of missing cells beyond which a dense product is cheaper than one with the grid: 1 - sqrt(sum_k n_k
-    / N).
-    """
+    """The missing fraction beyond which dense products are cheaper than the grid: 1 - sqrt(sum_k n_k / N)."""
     return 1 - math.sqrt(sum(shape) / prod(shape))

@@ -19,9 +19,10 @@ from lkgp.model import LatentKroneckerGP
 from lkgp.settings import check_positive
 from lkgp.solvers import Reason, Solution
 
-# Arrays of m x m that a factorisation with its gradient holds at once.
+# Number of m x m arrays that a factorisation with its gradient holds at once.
 DIRECT_ARRAYS = 6
-# The relative residual that a factorisation is refined to.
+# The relative residual to which the solution of a factorised system is refined: the default `residual_rtol` of the
+# iterative methods.
 RESIDUAL = 1e-6
 
 
@@ -29,10 +30,10 @@ RESIDUAL = 1e-6
 class Direct(Method):
     """One Cholesky factorisation of the reduced system: likelihood, gradient and variance are exact.
 
-    max_size: unknowns at most, after the reduction
-    tolerance: how much the log-likelihood, per observation, may change by leaving out the tail of one factor's spectrum
-    fit_tolerance: the same while the hyperparameters are sought
-    axis: the factor along which the observations are reduced; None takes the one that leaves the fewest unknowns
+    max_size: maximum number of unknowns after the reduction
+    tolerance: how much the log-likelihood, per observation, may change by truncating the spectrum of one factor
+    fit_tolerance: the same while hyperparameters are being fitted
+    axis: the factor along which the observations are reduced; None chooses the one that leaves the fewest unknowns
     """
 
     max_size: int = 8000
@@ -54,7 +55,7 @@ class Direct(Method):
         ranks = problem.ranks(max(self.tolerance, self.fit_tolerance) if problem.fitting else self.tolerance)
         axes = range(len(ranks)) if self.axis is None else (self.axis,)
         options = [(*direct_cost(problem, k, ranks[k].rank), k) for k in axes]
-        # of equals, the shortest: fewer rows to a fibre
+        # if several are equal, the shortest one: fewer rows per fibre
         cost, size, axis = min(options, key=lambda option: (option[1], grid.shape[option[2]]))
         words = f"{n} observations reduce to {size} unknowns along factor {axis}" if size < n else f"{n} unknowns"
         obstacle = ""
@@ -85,17 +86,17 @@ class Direct(Method):
 
 
 def direct_cost(problem: PlanningProblem, axis: int, rank: int) -> tuple[Cost, int]:
-    """Of a factorisation after a reduction along `axis`, and the number of unknowns."""
+    """The cost of a factorisation after a reduction along `axis`, and the number of unknowns."""
     grid = problem.grid
     size = reduced_size(grid, axis, rank)
-    # Cholesky: m^3 / 6 multiplications. Its inverse: m^3 / 3; or for the variance, a triangular solve for every fibre
-    # and mode.
+    # Cholesky: m^3 / 6 multiplications. Then m^3 / 3 for the inverse or, for the variance, a triangular solve for every
+    # fibre and mode.
     after = size**3 / 3 if problem.fitting else size**2 / 2 * rank * grid.num_cells / grid.shape[axis]
     return Cost(size**3 / 6 + after, DIRECT_ARRAYS * 8.0 * size**2), size
 
 
 class DirectSystem(System):
-    """A, factorised. All numbers are float64."""
+    """A system solved by factorisation, in float64 throughout."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""What ways of inference that solve iteratively have in common: tolerances, probes, samples."""
+"""Common settings of the inference methods that solve iteratively: tolerances, probes and samples."""
 
 import math
 from abc import abstractmethod
@@ -15,37 +15,37 @@ from lkgp.settings import check_positive
 from lkgp.solvers import Solution
 from lkgp.solvers.base import column_norms
 
-# What the error of a gradient is worth in nats, over the square of the relative error of its solves: measured on
-# learning curves and weather.
+# Loss in nats caused by the error of a gradient, divided by the squared relative error of its solves; measured on
+# learning curves and weather data.
 GRADIENT_NATS = 2e5
-# A gradient may put the optimum off by this share of the gain that is expected.
+# The error of a gradient may cost this fraction of the expected gain.
 SHARE_OF_GAIN = 0.1
-# No solve of a fit is looser than this.
+# The loosest relative tolerance of any solve in a fit: beyond it, a gradient is not trusted.
 LOOSEST_RTOL = 0.1
-# What the curvature of the likelihood needs of a solve, relative: it only sets the length of steps.
+# Relative tolerance of solves for the curvature of the likelihood, which only affects the length of steps.
 CURVATURE_RTOL = 0.1
-# The error of a gradient from s probes is worth P / (2 s) nats for P parameters: this many times P over s is a tenth of
-# the gain at which a search stops.
+# The error of a gradient from s probes costs P / (2 s) nats for P parameters. With s = this number times P over the
+# gain at which a search stops, it costs a tenth of that gain.
 PROBES_PER_PARAMETER = 5
-# The share of the wanted residual that an inner solve aims at: what was truncated adds to it.
+# An inner solve aims at this fraction of the required residual, because truncation adds to it.
 INNER_SHARE = 0.8
-# Fewer probes tell nothing about their own error.
+# The minimum number of probes: a single probe gives no estimate of its own error.
 FEWEST_PROBES = 2
 
 
 @dataclass(frozen=True, kw_only=True)
 class EstimatedMethod(Method):
-    """The settings of a way of inference by iterative solves.
+    """Settings of the inference methods that use iterative solves.
 
     residual_rtol: relative residual of the solve for the mean
     sample_rtol: relative residual of the solves for samples
-    rtol: error of the solves for the likelihood, relative, in the norm of A; that of the likelihood is its square
-    fit_rtol: the same while the hyperparameters are sought
-    precision: of the products inside a solve, which is refined in float64 either way
-    num_probes: random vectors of the log-determinant and, at most, of the gradient
-    num_samples: posterior samples behind the variance
-    lanczos_steps: of the log-determinant
-    max_iterations: of one solve
+    rtol: relative error, in the norm of A, of the solves for the likelihood, whose own error is of second order
+    fit_rtol: the same while hyperparameters are being fitted
+    precision: precision of the products inside a solve, which is refined in float64 in either case
+    num_probes: number of random vectors for the log-determinant, and the maximum number for the gradient
+    num_samples: number of posterior samples from which the variance is estimated
+    lanczos_steps: number of Lanczos steps for the log-determinant
+    max_iterations: maximum number of iterations per solve
     """
 
     residual_rtol: float = 1e-6
@@ -78,7 +78,7 @@ class EstimatedMethod(Method):
         return replace(self, num_probes=min(self.num_probes, probes), rtol=strictness * self.rtol)
 
     def for_gain(self, gain: float) -> Self:
-        # A gradient from solves with this error puts the optimum off by about GRADIENT_NATS rtol^2 nats.
+        # A gradient from solves with relative error rtol costs about GRADIENT_NATS rtol^2 nats at the optimum.
         wanted = math.sqrt(SHARE_OF_GAIN * gain / GRADIENT_NATS)
         return replace(self, rtol=min(max(self.rtol, wanted), LOOSEST_RTOL))
 
@@ -110,10 +110,10 @@ class MixedPrecisionSystem(System):
         return self.solve_to(rhs, accuracy[purpose], goal, start)
 
     def solve_to(self, rhs: Tensor, rtol: float, goal: float = math.inf, start: Tensor | None = None) -> LatentSolution:
-        """A^-1 B for B (n, c) to a relative error |e|_A <= rtol |x|_A, of which the solution's `residuals` are bounds.
+        """A^-1 B for B (n, c) to a relative error |e|_A <= rtol |x|_A; the solution's `residuals` are its bounds.
 
-        goal: the relative residual |b - A x| / |b| that is allowed besides, of A as this system has it
-        start: the function that B is expected to be an observation of, at every cell, (c, N)
+        goal: the relative residual |b - A x| / |b| that is also required, with A as in this system
+        start: initial guess of the latent function that B observes, at every cell, (c, N)
         """
         equations = self.equations(rhs)
         solved = equations.solve(rtol, INNER_SHARE * goal, start, self.method.max_iterations)
@@ -124,7 +124,7 @@ class MixedPrecisionSystem(System):
     def residual_goal(self, rhs: Tensor, purpose: Purpose) -> float:
         if purpose is Purpose.MEAN:
             return self.method.residual_rtol
-        # The residual of the data is an error of the function; it must be small beside the spread of the posterior.
+        # The residual is an error of the function, which must be small compared with the posterior standard deviation.
         return min(self.method.sample_rtol, SMALL_ERROR * self.spread / float(column_norms(rhs).max()))
 
     def correction(self, residual: Tensor, goal: float) -> Solution:

@@ -1,4 +1,4 @@
-"""What the entries of the factors weigh in derivatives of quadratic forms with A."""
+"""The weights of the entries of the factors in derivatives of quadratic forms with A."""
 
 from collections.abc import Sequence
 
@@ -14,7 +14,7 @@ from lkgp.linalg.products import unfolded
 def quadratic_weights(
     terms: Sequence[Sequence[Factor]], grid: PartialGrid, x: Tensor, shares: Sequence[float]
 ) -> GradientWeights:
-    """The weights of sum_j share_j x_j^T dA x_j, for x (n, c): of dK_k, with the other factors as they are, and of dD.
+    """The weights G_k of dK_k, and those of dD, in sum_j share_j x_j^T dA x_j, for x (n, c).
 
     <G_k, dK_k> = sum_j share_j x_j^T P (dK_k (x) the other factors) P^T x_j
     """
@@ -35,7 +35,7 @@ def quadratic_weights(
 
 
 def _multiplied(factor: Factor, cells: Tensor, axis: int) -> Tensor:
-    """Arrays (c, n_1, ..., n_d) with one axis multiplied by a symmetric factor."""
+    """Multiply one axis of arrays (c, n_1, ..., n_d) by a symmetric factor."""
     moved = cells.movedim(axis + 1, 0)
     product = factor.matmul(moved.reshape(len(moved), -1))
     return product.view(moved.shape).movedim(0, axis + 1)

@@ -1,15 +1,16 @@
-"""The log marginal likelihood and its gradient, written once for every way of inference.
+"""The log marginal likelihood and its gradient, for every inference method.
 
     log p(y) = -1/2 r^T A^-1 r - 1/2 log det A - n/2 log 2 pi,     r = y - mean
     d log p(y) = -a^T dr + 1/2 a^T dA a - 1/2 tr(A^-1 dA),           a = A^-1 r
 
-The trace is exact where the system knows it; else it is estimated without bias from draws of the data from the prior,
+The trace is exact if the system knows it; otherwise it is estimated without bias from draws of the data from the prior,
 
-    tr(A^-1 dA) ~ mean of v^T dA v,     v = A^-1 xi,  xi ~ N(0, A); a - v is then the weight vector of a posterior
-    sample.
+    tr(A^-1 dA) ~ mean of v^T dA v,     v = A^-1 xi,  xi ~ N(0, A),
 
-The result is a scalar whose value is the likelihood and whose gradient, by autograd through the kernels only, is the
-line above.
+and a - v is then the weight vector of a posterior sample.
+
+The result is a scalar whose value is the log likelihood and whose gradient, by autograd through the kernels only, is
+the expression above.
 """
 
 import math
@@ -30,13 +31,13 @@ from lkgp.solvers import Solution
 class Likelihood:
     """log p(y) at one set of hyperparameters.
 
-    objective: a scalar with the gradient, and the value (NaN if the value was not asked for)
+    objective: a scalar with the gradient, and the value (NaN if it was not requested)
     weights: a = A^-1 r, (n,)
     solve: X -> A^-1 X for X (n, c), exact or to a few percent
-    solution: of the systems for r (column 0) and for the probes, where there were any
+    solution: the solution for r (column 0) and for the probes, if there were any
     error: standard error of the value
-    next_start: for the solves at hyperparameters nearby, in the form that `log_likelihood` takes
-    trusted: whether the gradient is good enough to step along
+    next_start: initial guess for the solves at nearby hyperparameters, as `start` of `log_likelihood`
+    trusted: whether the gradient is accurate enough for a step
     """
 
     objective: Tensor
@@ -50,8 +51,9 @@ class Likelihood:
 
 @dataclass(frozen=True, eq=False)
 class Probes:
-    """The random numbers of a stochastic likelihood, drawn once and kept, so that it is a function of the
-    hyperparameters.
+    """The random numbers of a stochastic likelihood.
+
+    They are drawn only once, so that the likelihood is a deterministic function of the hyperparameters.
 
     prior: (N, s), standard normal, for draws of f on the whole grid
     noise: (n, s), standard normal
@@ -68,7 +70,7 @@ class Probes:
         def normal(rows: int) -> Tensor:
             return torch.randn(rows, num, generator=generator, dtype=like.dtype, device=like.device)
 
-        normal(n)  # keeps the numbers that follow what they have always been for a seed
+        normal(n)  # not used; keeps the following numbers the same as in earlier versions
         return cls(normal(cells), normal(n))
 
 
@@ -84,10 +86,10 @@ def log_likelihood(
 ) -> Likelihood:
     """log p(y) and its gradient.
 
-    probes: for the trace, where the method does not know it
-    start: by how much the posterior means given r and given each probe are expected to differ from zero and from the
-        function that the probe observes, at every cell, (1 + s, N): those of nearby hyperparameters
-    value: whether to compute the log-determinant, too
+    probes: random numbers for the trace, if the method does not know it exactly
+    start: an initial guess, (1 + s, N), usually from nearby hyperparameters: the posterior mean given r, and for each
+        probe the posterior mean given the probe minus the function that it observes, at every cell
+    value: whether to compute the log-determinant, and hence the value
     """
     num_probes = 0 if probes is None else probes.noise.shape[1]
     system = method.system(model, data, columns=max(1, 2 * num_probes), operators=operators)
@@ -97,7 +99,7 @@ def log_likelihood(
         prior = rhs.new_zeros(1, data.grid.num_cells)
         estimated = system.needs_probes
         if estimated:
-            assert probes is not None, "this way of inference needs probes"
+            assert probes is not None, "this inference method needs probes"
             drawn, functions = system.prior_data(probes.prior.double(), probes.noise.double())
             rhs, prior = torch.cat([rhs, drawn], dim=1), torch.cat([prior, functions])
             del drawn, functions
@@ -126,7 +128,7 @@ def log_likelihood(
 
 
 def _gradient_weights(system: System, solved: Tensor) -> GradientWeights:
-    """The weights of 1/2 a^T dA a - 1/2 tr(A^-1 dA), from a and the v (n, 1 + s)."""
+    """The weights of 1/2 a^T dA a - 1/2 tr(A^-1 dA), from a and all v, (n, 1 + s)."""
     exact = system.exact_trace()
     if exact is not None:
         return system.quadratic_weights(solved[:, :1], [0.5]) + exact.scaled(-0.5)
@@ -135,7 +137,7 @@ def _gradient_weights(system: System, solved: Tensor) -> GradientWeights:
 
 
 def surrogate_of(model: LatentKroneckerGP, data: Observations, weights: GradientWeights) -> Tensor:
-    """The sum over terms and factors of <G_k, K_k>, and <g, D>, as a function of the hyperparameters."""
+    """The sum over terms and factors of <G_k, K_k>, plus <g, D>, as a function of the hyperparameters."""
     total = (weights.noise.to(data.values.dtype) * model.noise_diagonal(data)).sum()
     for term, of_term in zip(model.terms, weights.factors, strict=True):
         for factor, weight in zip(term.factors(data.grid.coords), of_term, strict=True):

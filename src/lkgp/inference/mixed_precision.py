@@ -1,4 +1,4 @@
-"""Solving to a stated accuracy: rough corrections in float32, each judged by its residual in float64."""
+"""Solve to a given accuracy: rough corrections in float32, each checked by its residual in float64."""
 
 import math
 from abc import abstractmethod
@@ -11,18 +11,19 @@ from lkgp.solvers import Reason
 from lkgp.solvers.base import column_norms
 from lkgp.solvers.refinement import Refinable, refine
 
-# float32 rounds each product by about 6e-8 of its norm, so one correction cannot be asked for more than this.
+# The smallest relative residual required of one correction: products in float32 have rounding errors of about 6e-8 of
+# their norm.
 FLOAT32_RTOL = 1e-4
-# A correction whose residual has grown by this factor is given up: rounding leads it.
+# A correction is abandoned if its residual has grown by this factor: rounding errors have taken over.
 ASTRAY = 1e6
-# Iterations after which a correction in float32 is judged at the latest: where rounding leads nowhere, float64 follows.
+# Maximum number of iterations before a correction in float32 is checked: if it stagnates, float64 takes over.
 MOST_ROUGH_ITERATIONS = 100
 
 
 class MixedPrecisionEquations(Refinable):
-    """Symmetric positive definite equations for some unknowns u (m, c), from which A^-1 B follows for B (n, c).
+    """Symmetric positive definite equations for unknowns u (m, c), from which A^-1 B follows for B (n, c).
 
-    exact, fast: their matrix in float64, and in the precision of the corrections
+    exact, fast: the matrix in float64, and in the precision of the corrections
     noise: the diagonal of D, (n,)
     """
 
@@ -34,11 +35,13 @@ class MixedPrecisionEquations(Refinable):
     def solve(
         self, rtol: float, goal: float, start: Tensor | None, max_iterations: int
     ) -> tuple[Tensor, Tensor, int, int, Reason]:
-        """The unknowns (m, c); the bounds of the relative errors |e|_A / |x|_A, (c,); iterations, products, and why it
-        stopped.
+        """Solve for the unknowns.
 
-        rtol: the relative error that is allowed; goal: the relative residual |b - A x| / |b| that is allowed besides
-        start: the function that B is expected to be an observation of, at every cell, (c, N)
+        Returns the unknowns (m, c), bounds on the relative errors |e|_A / |x|_A, (c,), the numbers of iterations and
+        products, and why it stopped.
+
+        rtol: the required relative error; goal: the relative residual |b - A x| / |b| that is also required
+        start: initial guess of the latent function that B observes, at every cell, (c, N)
         """
         self.rtol, self.goal, self.started = rtol, goal, start is not None
         refined = refine(self, self.begin(start), max_iterations)
@@ -47,7 +50,7 @@ class MixedPrecisionEquations(Refinable):
 
     def excess(self, unknowns: Tensor, residual: Tensor, size: Tensor, first: bool) -> Tensor:
         if first:
-            # Data that come from the model have b^T A^-1 b ~ n: what a first solve aims at.
+            # Data from the model have b^T A^-1 b ~ n, which sets the scale for the first solve.
             energy = self.plain.clamp(max=float(len(self.rhs)))
             if self.started:
                 energy = torch.minimum(energy, self.energy(unknowns, residual))
@@ -56,7 +59,7 @@ class MixedPrecisionEquations(Refinable):
         self.errors = size / energy.sqrt().clamp(min=1e-300)
         excess = self.errors / self.rtol
         if first and not self.started:
-            # Where nothing has been done yet, anything that is left must be.
+            # Without an initial guess, every column with a nonzero residual needs at least one correction.
             return torch.where(size > 0, excess.clamp(min=1 + 1e-9), excess)
         if math.isfinite(self.goal):
             excess = torch.maximum(excess, self.true_residual(residual) / self.goal)
@@ -68,19 +71,17 @@ class MixedPrecisionEquations(Refinable):
         return was_rough
 
     def rounds(self, budget: int) -> int:
-        """Iterations of one correction, at most."""
+        """Maximum number of iterations of one correction."""
         return min(budget, MOST_ROUGH_ITERATIONS) if self.fast is not self.exact else budget
 
     @staticmethod
     def wanted(excess: Tensor) -> float:
-        """The share of the residual that a correction should leave: a bit less than what is asked for, and half at
-        most.
-        """
+        """The fraction of the residual that a correction may leave: a bit less than required, and at most half."""
         return max(min(0.7 / float(excess.max()), 0.5), FLOAT32_RTOL)
 
     @abstractmethod
     def begin(self, start: Tensor | None) -> Tensor:
-        """The unknowns of functions (c, N), or zeros."""
+        """The initial unknowns for latent functions (c, N), or zeros."""
 
     @abstractmethod
     def answer(self, unknowns: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,9 +1,9 @@
-"""Inference in the space of the observations: products with A only, any preconditioner, any solver.
+"""Inference in the space of the observations: only products with A, any preconditioner and any solver.
 
-A = P (K_1 (x) ... (x) K_d) P^T + D is used as it is: by Kronecker products on the whole grid, or, where so many cells
-are missing that padding them costs more, as one dense matrix. Where the preconditioner M is known to lie below A, a
-residual r = b - A x bounds the
-error: |e|_A^2 = r^T A^-1 r <= r^T M^-1 r, and solves stop when that is small enough; else by the residual itself.
+Products with A = P (K_1 (x) ... (x) K_d) P^T + D are computed as Kronecker products on the whole grid or, if so many
+cells are missing that padding costs more, with one dense matrix. If the preconditioner M is known to satisfy M <= A,
+a residual r = b - A x bounds the error, |e|_A^2 = r^T A^-1 r <= r^T M^-1 r, and solves stop when this bound is small
+enough; otherwise D takes the place of M in the bound. Custom solvers stop by the residual itself.
 """
 
 import math
@@ -32,22 +32,25 @@ from lkgp.linalg.roots import shifted_cholesky
 from lkgp.model import LatentKroneckerGP
 from lkgp.solvers import ConjugateGradients, Solution, Solver, solve
 
-# Multiplications in float32 that take as long as reading one number from memory.
+# Reading one number from memory takes as long as this many multiplications in float32.
 READING = 30.0
-# What is added to the diagonal of a factor before its Cholesky factorisation, relative to what the noise allows.
+# Prior variance that is added by a jitter on the diagonals of the factors, as a fraction of the noise: far below the
+# noise, yet enough for a Cholesky factorisation.
 JITTER = 1e-3
 
 
 @dataclass(frozen=True)
 class ObservationSpace(EstimatedMethod):
-    """Products with A only: for factors with too many modes for an eigenbasis, and for solvers and preconditioners of
-    your own.
+    """Iterative inference that needs only products with A.
 
-    solver: for all linear systems; None for conjugate gradients in mixed precision, which stop by a bound of the error
-    preconditioner: for all linear systems and for the log-determinant; None for none
-    dense: whether products use one n x n matrix instead of the grid, where most of it is missing The other settings are
-        those of every way of inference by iterative solves; see `EstimatedMethod`. A solver of your own has a tolerance
-        of its own, which replaces theirs, but for `fit_rtol`.
+    Use it for factors with too many modes for an eigenbasis, and for custom solvers and preconditioners.
+
+    solver: solver of all linear systems; None for conjugate gradients in mixed precision with an error bound
+    preconditioner: used for all linear systems and for the log-determinant; None for no preconditioner
+    dense: whether products use one n x n matrix instead of the grid, for grids with most cells missing
+
+    The other settings are those of all iterative methods; see `EstimatedMethod`. A custom solver has its own tolerance,
+    which replaces all of theirs except `fit_rtol`.
     """
 
     solver: Solver | None = None
@@ -62,14 +65,14 @@ class ObservationSpace(EstimatedMethod):
         return super().for_fitting() if self.solver is None else self._looser(self.fit_rtol)
 
     def for_search(self, num_free: int, least_gain: float, strictness: float) -> "ObservationSpace":
-        # Those who bring a solver of their own decide themselves how rough a gradient may be.
+        # With a custom solver, the caller decides how accurate gradients must be.
         return self if self.solver is not None else super().for_search(num_free, least_gain, strictness)
 
     def for_gain(self, gain: float) -> "ObservationSpace":
         return self if self.solver is not None else super().for_gain(gain)
 
     def _looser(self, rtol: float) -> "ObservationSpace":
-        """The same with a looser tolerance of the solver, unless that is no record of settings."""
+        """A copy with a looser tolerance of the solver, if the solver is a settings record."""
         if not is_dataclass(self.solver):
             return self
         solver: Solver = replace(self.solver, rtol=max(self.solver.rtol, rtol))
@@ -78,9 +81,9 @@ class ObservationSpace(EstimatedMethod):
     def plan(self, problem: PlanningProblem) -> Plan:
         grid = problem.grid
         if self.solver is not None or not isinstance(self.preconditioner, LeadingModes):
-            # What solvers and preconditioners of others cost is not known.
+            # The cost of other solvers and preconditioners is not known.
             return Plan(self, "observation space")
-        # The ranks of an eigenbasis are a stand-in for how hard the system is.
+        # The ranks of an eigenbasis indicate how hard the system is to solve.
         ranks = problem.ranks(SPECTRUM_TOLERANCE)
         cost = observation_cost(
             problem, ranks, self.preconditioner.max_rank, problem.columns(self.num_samples), self.dense
@@ -111,16 +114,16 @@ class Iterative(ObservationSpace):
     lanczos_steps: int = field(default=64, kw_only=True)
 
 
-# What may be left out of the spectra by which the cost of a solve is judged, as in `Spectral.tolerance`.
+# The truncation of the spectra from which the cost of a solve is predicted: the default of `Spectral.tolerance`.
 SPECTRUM_TOLERANCE = 1e-4
 
 
 def observation_cost(
     problem: PlanningProblem, ranks: Sequence[FactorRanks], max_rank: int, columns: int, dense: bool
 ) -> Cost:
-    """Of solves for `columns` right-hand sides in the space of the observations, with or without use of the grid."""
+    """The cost of solving for `columns` right-hand sides in observation space, with or without the grid."""
     grid, n, cells = problem.grid, problem.grid.num_observed, problem.grid.num_cells
-    # A dense matrix is read from memory for every product, however few the columns.
+    # A dense matrix is read from memory in every product, however few the columns.
     product = max(float(n**2), READING * n**2 / columns) if dense else problem.product
     diagonal = 1 + product_spectrum(ranks, MOST_MODES) * n / cells / problem.least_noise
     leading = [min(MOST_MODES, f.rank) for f in ranks]
@@ -138,7 +141,7 @@ def observation_cost(
 
 
 class ObservationSystem(MixedPrecisionSystem):
-    """A, for one set of hyperparameters, as it acts on the observations."""
+    """A system solved in observation space."""
 
     def __init__(
         self,
@@ -182,7 +185,7 @@ class ObservationSystem(MixedPrecisionSystem):
     def solve(self, rhs: Tensor, purpose: Purpose, start: Tensor | None = None) -> Solution:
         if self.method.solver is None:
             return super().solve(rhs, purpose, start)
-        # A solver of the caller's own judges its residuals itself.
+        # A custom solver checks its own residuals.
         method = self.method._looser(CURVATURE_RTOL) if purpose is Purpose.CURVATURE else self.method
         x0 = None if start is None else (rhs - self._observed(start).to(rhs)) / self.noise[:, None].to(rhs)
         operator = self.exact if rhs.dtype == torch.float64 else self.operator
@@ -195,7 +198,7 @@ class ObservationSystem(MixedPrecisionSystem):
         )
 
     def _observed(self, cells: Tensor) -> Tensor:
-        """Functions (c, N) at the observed cells, (n, c)."""
+        """The values of functions (c, N) at the observed cells, (n, c)."""
         return self.data.grid.gather(cells.mT)
 
     def equations(self, rhs: Tensor) -> CellEquations:
@@ -207,13 +210,13 @@ class ObservationSystem(MixedPrecisionSystem):
 
     @cached_property
     def spread(self) -> float:
-        """The size of a posterior deviation of f over the observed cells, about, as far as the leading modes tell."""
+        """The approximate norm of a posterior deviation of f over the observed cells, from the leading modes."""
         share = len(self.noise) / self.data.grid.num_cells
-        # The mean of the precisions: cells with a huge noise tell nothing, and must not hide what the others tell.
+        # The mean of the precisions, not of the variances: cells with a huge noise must not mask the others.
         precision = (1 / self.noise).mean()
         known = self.inverse.mode_variances
         if known is None:
-            # as if the cells were unrelated
+            # as if the cells were independent
             latent = self.exact.latent_diagonal()
             return math.sqrt(float((latent / (1 + latent * precision)).sum()))
         return math.sqrt(float((known / (1 + share * known * precision)).sum()) * share)
@@ -224,7 +227,7 @@ class ObservationSystem(MixedPrecisionSystem):
         self, seed: int, num_probes: int | None = None, steps: int | None = None, max_memory: float | None = None
     ) -> tuple[Tensor, float]:
         # log det A = log det M + tr log(G^-1 A G^-T), M = G G^T. Probes G w have covariance M, and Lanczos in the inner
-        # product of M^-1 is that of G^-1 A G^-T and needs no inverse of G.
+        # product of M^-1 is equivalent to Lanczos with G^-1 A G^-T but needs no inverse of G.
         known = self.inverse if self.inverse.logdet is not None else NoiseOnly(self.noise)
         generator = torch.Generator(self.noise.device).manual_seed(seed)
         probes = known.draw(num_probes or self.method.num_probes, generator, self.noise)
@@ -247,17 +250,17 @@ class ObservationSystem(MixedPrecisionSystem):
         return cells.index_select(1, self.data.grid.index).mT + self.noise.sqrt()[:, None] * noise, cells
 
     def _roots(self, factors: Sequence[Factor]) -> list[Tensor]:
-        """Cholesky factors of the factors of a term, up to far below the noise."""
+        """Cholesky factors of the factors of a term, with a jitter far below the noise."""
         largest = [float(factor.entries_diagonal().max()) for factor in factors]
         roots = []
         for k, factor in enumerate(factors):
             others = prod(largest[:k] + largest[k + 1 :])
-            # What is added to the prior variance is far below the noise.
+            # The jitter adds far less than the noise to the prior variance.
             allowed = JITTER * float(self.noise.min()) / max(others, 1e-300) / len(factors)
             roots.append(shifted_cholesky(factor.dense(), max(allowed, 1e-14 * largest[k])))
         return roots
 
     @property
     def sampling_remark(self) -> str:
-        # Only the bound of the error makes errors of solves small beside the spread of the posterior.
+        # Only the error bound keeps the errors of solves small compared with the posterior standard deviation.
         return "" if self.method.solver is None else ", in addition to the errors of the solves"

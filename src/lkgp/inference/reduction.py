@@ -1,12 +1,12 @@
-"""The observations reduced along one axis, and the small dense system that is left, factorised.
+"""Reduce the observations along one axis, and factorise the small dense system that remains.
 
 Call one factor T (q points) and the product of the others S. With K_T = U U^T of rank r, the observed cells of fibre i
-(one point of S, some of T) have whitened rows D_i^-1/2 M_i U = Q_i R_i, where M_i picks the observed points of T. Then,
-with Q = diag(Q_i), R the R_i stacked, and (x) meaning block (i, j) is K_S[i, j] R_i R_j^T,
+(one point of S, some of T) have whitened rows D_i^-1/2 M_i U = Q_i R_i, where M_i selects the observed points of T.
+With Q = diag(Q_i), R the stacked R_i, and (x) meaning that block (i, j) is K_S[i, j] R_i R_j^T,
 
     D^-1/2 A D^-1/2  =  Q C Q^T + (I - Q Q^T),      C = R (K_S (x) I) R^T + I,      m x m with m = sum_i min(n_i, r).
 
-Nothing is lost: if T has full rank this is A itself in another basis, and if its rank is low m is far smaller than n.
+This is exact: if T has full rank, it is A itself in another basis, and if its rank is low, m is far smaller than n.
 """
 
 from collections.abc import Sequence
@@ -19,14 +19,14 @@ from lkgp.data.grid import PartialGrid
 from lkgp.errors import TooLargeError
 from lkgp.linalg.factors import Factor
 
-# The variance is computed for some fibres at a time, in arrays of about this many numbers (64 MB).
+# The variance is computed for a few fibres at a time, in arrays of about this many numbers (64 MB in float64).
 VARIANCE_ENTRIES = 2**23
 
 
 def fibres(grid: PartialGrid, axis: int) -> tuple[Tensor, Tensor]:
     """The fibres along `axis` that have observations.
 
-    Returns for every observed cell the number of its fibre (n,), and for every fibre its flat index over the other axes
+    Returns the number of the fibre of each observed cell, (n,), and the flat index of each fibre over the other axes,
     (f,).
     """
     rest = torch.zeros_like(grid.index)
@@ -48,13 +48,13 @@ def reduced_size(grid: PartialGrid, axis: int, rank: int) -> int:
 
 
 class Reduction:
-    """The factorised system, for one set of hyperparameters. All numbers are float64.
+    """The reduced and factorised system for one set of hyperparameters, in float64 throughout.
 
     factors: K_k, (n_k, n_k)
     noise: the diagonal of D, (n,)
     axis: which factor is T
-    tolerance: spectrum of K_T whose effect on the log-likelihood, per observation, is bounded by this may be left out
-    max_size: unknowns at most
+    tolerance: bound on the change in the log-likelihood, per observation, caused by truncating the spectrum of K_T
+    max_size: maximum number of unknowns
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Reduction:
         self.others = [k for k in range(len(factors)) if k != axis]
         self.fibre_axes = dict(zip(self.others, fibre_axes, strict=False))
 
-        # Leaving out eigenvalues l of K_T changes log det A by at most (sum of l) * sum_i K_S[i, i] / (least noise of
+        # Omitting eigenvalues l of K_T changes log det A by at most (sum of l) * sum_i K_S[i, i] / (smallest noise of
         # fibre i).
         fibre_diagonal = prod(
             (diagonals[k][self.fibre_axes[k]] for k in self.others), start=self.noise.new_ones(len(fibre_index))
@@ -87,7 +87,7 @@ class Reduction:
         self.truncation = self.basis.tail * spread / len(self.noise)
         size = reduced_size(grid, axis, self.basis.rank)
         if size > max_size:
-            raise TooLargeError(f"the observations no longer reduce to {max_size:.0f} unknowns, but to {size}")
+            raise TooLargeError(f"the observations reduce to {size} unknowns, more than max_size={max_size:.0f}")
 
         self._reduce()
         self.segment_axes = {k: axes[self.segment] for k, axes in self.fibre_axes.items()}
@@ -106,9 +106,9 @@ class Reduction:
         return len(self.segment)
 
     def _reduce(self) -> None:
-        """QR of every fibre's whitened rows, all fibres with equally many observations at once.
+        """QR of the whitened rows of each fibre, for all fibres with the same number of observations at once.
 
-        reduced: R, (m, r); rows: Q^T D^-1/2 with its columns sorted by T, (m, q); segment: the fibre of each of them,
+        Sets reduced: R, (m, r); rows: Q^T D^-1/2 with its columns sorted by T, (m, q); segment: the fibre of each row,
             (m,)
         """
         counts = torch.bincount(self.label)
@@ -165,13 +165,11 @@ class Reduction:
         return torch.stack(columns, dim=1)
 
     def trace_weights(self) -> tuple[list[Tensor], Tensor]:
-        """The weights of tr(A^-1 dA): of every dK_k, d tensors (n_k, n_k), and of dD, which is the diagonal of A^-1,
-        (n,).
-        """
+        """The weights of tr(A^-1 dA): those of dK_k, d tensors (n_k, n_k), and those of dD, diag(A^-1), (n,)."""
         inverse = torch.cholesky_inverse(self.cholesky)
         diagonal = self._inverse_diagonal(inverse)
         weights: dict[int, Tensor] = {}
-        # dK_T: rows^T (C^-1 o K_S) rows on the span of Q, and D^-1 less that span outside of it
+        # dK_T: rows^T (C^-1 o K_S) rows on the span of Q, and D^-1 minus that span outside it
         along = inverse.clone()
         for cov in self.cov_others:
             along.mul_(cov)
@@ -183,7 +181,7 @@ class Reduction:
         ]
         weight.diagonal().index_add_(0, self.position, cell_diagonal / self.noise)
         weights[self.axis] = weight
-        # dK_k of the others: C^-1 o (R R^T) o (all others but k), summed over equal points of factor k
+        # dK_k of the other factors: C^-1 o (R R^T) o (all others but k), summed over equal points of factor k
         if self.others:
             across = inverse.mul_(self.reduced @ self.reduced.mT)
             for k in self.others:
@@ -198,7 +196,7 @@ class Reduction:
 
     def _inverse_diagonal(self, inverse: Tensor) -> Tensor:
         """The diagonal of A^-1, (n,), from C^-1, (m, m)."""
-        # A^-1 = D^-1 + D^-1/2 Q (C^-1 - I) Q^T D^-1/2, and fibres share no cells: only blocks on the diagonal count
+        # A^-1 = D^-1 + D^-1/2 Q (C^-1 - I) Q^T D^-1/2, and fibres share no cells, so only diagonal blocks are needed
         diagonal, start = 1 / self.noise, 0
         for which, cells, width in self.groups:
             stop, fibres = start + len(which) * width, len(which)
@@ -214,7 +212,7 @@ class Reduction:
     def explained_variance(self, crosses: tuple[Tensor, ...]) -> Tensor:
         """k_*^T A^-1 k_* at every cell of another grid, (n'_1, ..., n'_d).
 
-        crosses: C_k, (n'_k, n_k), covariances from the points of that grid to the points of factor k
+        crosses: C_k, (n'_k, n_k), covariances of the points of that grid with the points of factor k
         """
         coefficients = self.basis.coefficients(crosses[self.axis].double())
         new_shape = [len(crosses[k]) for k in self.others]

@@ -1,4 +1,4 @@
-"""Inference in the Kronecker eigenbasis: few weights instead of many observations."""
+"""Inference in the Kronecker eigenbasis, with few weights instead of many observations."""
 
 import math
 from collections.abc import Sequence
@@ -24,26 +24,29 @@ from lkgp.linalg.transform import Transform, cheapest_order, transform_multiplic
 from lkgp.model import LatentKroneckerGP
 from lkgp.settings import check_positive
 
-# Where nothing is missing, all is exact, and little is left out: a longer spectrum costs next to nothing there.
+# The truncation tolerance on a complete grid: everything is exact there, and keeping more modes costs almost nothing.
 COMPLETE_TOLERANCE = 1e-11
-# Iterations with the diagonal alone where cells are missing at random and there are far fewer modes than observations.
+# Iterations with the diagonal alone if cells are missing at random and there are far fewer modes than observations.
 ITERATIONS_AT_RANDOM = 8.0
-# The root of modes over observations up to which the diagonal serves where cells are missing at random.
+# The largest sqrt(modes / observations) for which the diagonal alone is enough if cells are missing at random.
 MOST_CROWDED = 0.8
-# A factor with so many points, and at most a fifth as many modes, is used by its root: down to rounding, a spectrum is
-# about twice as long as down to the noise, and a product with a root takes two passes.
+# Products use the root of a factor with at least LOW_RANK_PAYS points if it has at most a fifth as many modes: a
+# spectrum down to rounding error is about twice as long as down to the noise, and a product with a root takes two
+# passes.
 LOW_RANK_PAYS, POINTS_PER_MODE = 500, 5
 
 
 @dataclass(frozen=True)
 class Spectral(EstimatedMethod):
-    """Weights in the truncated eigenbasis of the factors, for large data; exact where nothing is missing and the noise
-    is one number.
+    """Iterative inference in the truncated eigenbasis of the factors, for large data.
 
-    tolerance: how much the log-likelihood, per observation, may change by what is left out of the spectra
-    fit_tolerance: the same while the hyperparameters are sought
-    max_block: modes in the dense block of the whitening, at most
-    The other settings are those of every way of inference by iterative solves; see `EstimatedMethod`.
+    It is exact if no cell is missing and the noise is constant.
+
+    tolerance: how much the log-likelihood, per observation, may change by truncating the spectra
+    fit_tolerance: the same while hyperparameters are being fitted
+    max_block: maximum number of modes in the dense block of the whitening
+
+    The other settings are those of all iterative methods; see `EstimatedMethod`.
     """
 
     tolerance: float = 1e-4
@@ -80,7 +83,7 @@ class Spectral(EstimatedMethod):
 
 
 def spectral_cost(problem: PlanningProblem, ranks: Sequence[FactorRanks], max_block: int, columns: int) -> Cost:
-    """Of solves for `columns` right-hand sides in the truncated eigenbasis."""
+    """The cost of solving for `columns` right-hand sides in the truncated eigenbasis."""
     grid, shapes = problem.grid, [(f.points, f.rank) for f in ranks]
     transform = transform_multiplications([shapes[k] for k in cheapest_order(shapes)])
     share = grid.num_observed / grid.num_cells
@@ -94,12 +97,13 @@ def spectral_cost(problem: PlanningProblem, ranks: Sequence[FactorRanks], max_bl
 def _iterations(
     problem: PlanningProblem, diagonal: Tensor, product: float, ranks: Sequence[int], max_block: int, columns: int
 ) -> tuple[float, int, float]:
-    """Iterations with the cheapest whitening, modes in its block, and multiplications of making it.
+    """Iterations with the cheapest whitening, the number of modes in its block, and multiplications to build it.
 
-    diagonal: of H, (R,), descending
+    diagonal: the diagonal of H, (R,), descending
     """
     grid = problem.grid
-    # By the law of Marchenko and Pastur, when c = modes / observations and cells are missing at random.
+    # The Marchenko-Pastur law gives the condition number if cells are missing at random: with c = modes / observations,
+    # its square root is (1 + sqrt(c)) / (1 - sqrt(c)).
     crowding = math.sqrt(float((diagonal > 2).sum()) / grid.num_observed)
     if grid.num_observed == grid.num_cells:
         return 2.0, 0, 0.0
@@ -112,7 +116,7 @@ def _iterations(
 
 
 class SpectralSystem(MixedPrecisionSystem):
-    """A, for one set of hyperparameters, in its truncated eigenbasis."""
+    """A system solved in the truncated eigenbasis."""
 
     def __init__(
         self,
@@ -138,7 +142,7 @@ class SpectralSystem(MixedPrecisionSystem):
 
     @property
     def complete(self) -> bool:
-        """Whether H is diagonal: no cell is missing and the noise is one number."""
+        """Whether H is diagonal: no cell is missing and the noise is constant."""
         grid = self.data.grid
         return grid.num_observed == grid.num_cells and bool((self.noise == self.noise[0]).all())
 
@@ -159,9 +163,7 @@ class SpectralSystem(MixedPrecisionSystem):
 
     @property
     def spread(self) -> float:
-        """The size of a posterior deviation of f over the observed cells, about: the root of n / N times the sum of
-        S^2 / H_ii.
-        """
+        """Approximate norm of a posterior deviation of f over the observed cells: sqrt(n / N sum_i S_i^2 / H_ii)."""
         variance = (self.space.exact.scale / self.space.whitening.diagonal).square().sum()
         return math.sqrt(float(variance) * self.data.grid.num_observed / self.data.grid.num_cells)
 
@@ -169,7 +171,7 @@ class SpectralSystem(MixedPrecisionSystem):
 
     @property
     def known_logdet(self) -> Tensor:
-        """log det C C^T + log det D: what is left of log det A is the trace of the logarithm of the whitened system."""
+        """log det C C^T + log det D; the rest of log det A is the trace of the log of the whitened system."""
         return self.space.whitening.logdet + self.noise.log().sum()
 
     def log_determinant(
@@ -188,9 +190,7 @@ class SpectralSystem(MixedPrecisionSystem):
         return not self.complete
 
     def exact_trace(self) -> GradientWeights | None:
-        """Where H is diagonal: G_k with <G_k, dK_k> = tr(A^-1 (dK_k (x) the other factors)), and the diagonal of
-        A^-1.
-        """
+        """If H is diagonal: G_k with <G_k, dK_k> = tr(A^-1 (dK_k (x) the other factors)), and diag(A^-1)."""
         if not self.complete:
             return None
         noise, space = float(self.noise[0]), self.space
@@ -199,7 +199,7 @@ class SpectralSystem(MixedPrecisionSystem):
         total = squares + noise
         weights: dict[int, Any] = {}
         for place, axis in enumerate(space.order):
-            # sum over the other factors' modes of l' / (l l' + s^2), and of l' / s^2 outside of the span of Q_k
+            # sum over the other factors' modes of l' / (l l' + s^2), and of l' / s^2 outside the span of Q_k
             others = squares.movedim(place, 0)[-1].reshape(1, -1) / space.spectra[place].values[-1]
             inside = (others / total.movedim(place, 0).reshape(ranks[place], -1)).sum(dim=1)
             outside = float(others.sum()) / noise
@@ -229,7 +229,7 @@ class SpectralSystem(MixedPrecisionSystem):
         return GradientWeights([weights], x.square() @ share_of)
 
     def prior_data(self, normals: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-        # P F S F^T w + D^1/2 e: the symmetric root changes smoothly with the hyperparameters, and so do the draws
+        # P F S F^T w + D^1/2 e: the symmetric root, and hence each draw, changes smoothly with the hyperparameters
         space = self.space
         weights = space.exact.transform.down(space.own_order(normals.mT).contiguous())
         cells = space.to_cells(weights)

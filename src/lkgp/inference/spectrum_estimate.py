@@ -1,6 +1,4 @@
-"""About how many eigenvalues of a factor matter: from the factor itself where it is small, and from some of its
-points where not.
-"""
+"""Estimate how many eigenvalues of a factor matter, from the whole factor or, if it is long, from some points."""
 
 import math
 from functools import cached_property
@@ -13,7 +11,8 @@ from lkgp.linalg.eigenbasis import PIVOTED_PAYS, RANK_OF_REST
 from lkgp.linalg.roots import pivoted_root
 from lkgp.model import Term
 
-# Multiplications of a symmetric eigendecomposition, over n^3, by its time beside that of a matrix product.
+# Cost of a symmetric eigendecomposition divided by n^3: the number of multiplications that a matrix product performs in
+# the same time.
 EIGH = 5.0
 # A factor with more points than this is not formed for a plan: a matrix of so many points takes 0.3 GB and some
 # seconds.
@@ -42,9 +41,9 @@ class PivotedSpectrum:
 class FactorSpectrum:
     """The spectrum of factor k of a term over the points `coords` (n_k, d_k).
 
-    Of a long factor some points are looked at, spread evenly. Their eigenvalues times n_k over their number are those
-    of the whole, as far as the points lie densely beside the length scale of the kernel. Where they do not, so that
-    their matrix has nearly full rank, a run of neighbouring points stands for every other run of the same length.
+    For a long factor, only some evenly spaced points are used. Their eigenvalues, times n_k over their number, are
+    about those of the whole factor if the points are dense compared with the length scale of the kernel. If they are
+    not, so that their matrix has nearly full rank, a run of neighbouring points represents all runs of the same length.
     """
 
     @torch.no_grad()
@@ -69,7 +68,7 @@ class FactorSpectrum:
 
     @property
     def largest_row_sum(self) -> float:
-        """No eigenvalue is larger."""
+        """An upper bound on the eigenvalues."""
         return float(self.matrix.abs().sum(dim=1).max()) * self.spread
 
     @cached_property
@@ -77,9 +76,7 @@ class FactorSpectrum:
         return PivotedSpectrum(self.matrix) if len(self.matrix) >= PIVOTED_PAYS else None
 
     def kept(self, largest_tail: float, largest_value: float = math.inf) -> tuple[Tensor, float]:
-        """The eigenvalues that `FactorBasis.of` would keep, descending, (r,), and the multiplications of finding the
-        pairs.
-        """
+        """The eigenvalues that `FactorBasis.of` would keep, descending, (r,), and the cost of the eigenpairs."""
         if self.neighbours is None:
             values, low = kept_spectrum(self.matrix, largest_tail, largest_value, self._pivoted)
             decomposition = self.points * len(values) ** 2 * 3 if low else EIGH * self.points**3

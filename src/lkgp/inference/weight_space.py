@@ -1,18 +1,18 @@
 """The weights of the modes of a truncated Kronecker eigenbasis, and the equations for them.
 
-With every factor's spectrum cut far below the noise, K_k = Q_k diag(l_k) Q_k^T, F = Q_1 (x) ... (x) Q_d and S^2 = l_1
-(x) ... (x) l_d,
+With the spectrum of each factor truncated far below the noise, K_k = Q_k diag(l_k) Q_k^T, F = Q_1 (x) ... (x) Q_d and
+S^2 = l_1 (x) ... (x) l_d,
 
     A  =  P F S^2 F^T P^T + D,      H = I + S F^T P^T D^-1 P F S,      R x R, R = r_1 ... r_d
     A^-1 y  =  D^-1 (y - P F S h),  H h = S F^T P^T D^-1 y,            log det A = log det H + log det D.
 
-A product with H is two transforms and one product with the cells' precisions, which are zero where nothing was
-observed. H is solved for in coordinates that are whitened by C C^T ~ H: the diagonal of H, which is nearly all of it
-where cells are missing at random; and for other gaps a dense block of H itself over the leading modes.
+A product with H takes two transforms and a multiplication by the precisions of the cells, which are zero in unobserved
+cells. Systems with H are solved in coordinates whitened by C C^T ~ H: the diagonal of H, which is a good approximation
+if cells are missing at random, and for other gaps also a dense block of H over the leading modes.
 
-With a residual r = b - H h in weights, the error of x = A^-1 y is known to be small: |e|_A^2 = r^T (I - H^-1) r <=
-|r|^2. In that norm an error counts in units of the log-likelihood: it changes y^T A^-1 y by |e|_A^2, and a prediction
-by at most |e|_A prior standard deviations.
+A residual r = b - H h in weights bounds the error of x = A^-1 y: |e|_A^2 = r^T (I - H^-1) r <= |r|^2. This norm has
+the units of the log-likelihood: an error e changes y^T A^-1 y by |e|_A^2, and a prediction by at most |e|_A prior
+standard deviations.
 """
 
 from collections.abc import Sequence
@@ -29,16 +29,16 @@ from lkgp.linalg.whitening import Whitening, make_whitening
 from lkgp.solvers.cg import descend
 from lkgp.solvers.refinement import Correction
 
-# Modes with less than this share of the noise's variance are not started from: dividing by their size would magnify
-# errors.
+# Modes whose variance is below this fraction of the noise variance are damped in an initial guess: dividing by their
+# small scale would magnify errors.
 DROWNED = 0.01
 
 
 @dataclass(frozen=True, eq=False)
 class WhitenedSystem:
-    """C^-1 H C^-T in one precision: what conjugate gradients work on.
+    """C^-1 H C^-T in one precision, the matrix for conjugate gradients.
 
-    scale: S, (R,); precisions: D^-1 on the whole grid, zero where nothing was observed, (N,)
+    scale: S, (R,); precisions: D^-1 on the whole grid, zero in unobserved cells, (N,)
     """
 
     transform: Transform
@@ -66,11 +66,11 @@ class WhitenedSystem:
 class WeightSpace:
     """The modes of the factors, in the order of the axes that makes transforms cheapest.
 
-    spectra: of every factor, in the order of the grid
+    spectra: the eigenbasis of each factor, in the order of the grid
     noise: the diagonal of D, (n,)
-    max_block: leading modes in the dense block, at most
-    columns: how many right-hand sides will be solved for, roughly: more of them make a larger block worth its while
-    precision: of the products inside the solves; residuals are always checked in float64
+    max_block: maximum number of leading modes in the dense block
+    columns: approximate number of right-hand sides to be solved; with more of them, a larger block pays
+    precision: precision of the products inside the solves; residuals are always checked in float64
     """
 
     def __init__(
@@ -118,21 +118,19 @@ class WeightSpace:
         return self.to_cells(weights).index_select(1, self.index).mT
 
     def weights_of(self, cells: Tensor) -> Tensor:
-        """The weights of functions (c, N) on the grid, (R, c), except for modes so far below the noise that it
-        drowns them.
-        """
+        """The weights (R, c) of functions (c, N) on the grid, with modes far below the noise damped."""
         moved = self.own_order(cells.double())
         scale = self.exact.scale[:, None]
         return self.exact.transform.down(moved).mul_(scale / (scale.square() + DROWNED * self.noise.mean()))
 
     def own_order(self, cells: Tensor) -> Tensor:
-        """Functions (c, N) with their axes in the order of this space."""
+        """Permute functions (c, N) to the order of axes of this space."""
         if self.order == tuple(range(len(self.order))):
             return cells
         return cells.view(-1, *self.grid.shape).permute(0, *(k + 1 for k in self.order)).reshape(len(cells), -1)
 
     def grid_order(self, cells: Tensor) -> Tensor:
-        """Functions (c, N) with their axes in the order of the grid."""
+        """Permute functions (c, N) back to the order of axes of the grid."""
         if self.order == tuple(range(len(self.order))):
             return cells
         back = (self.order.index(k) + 1 for k in range(len(self.order)))
@@ -154,8 +152,8 @@ class WeightEquations(MixedPrecisionEquations):
         residual, whitening = self.target - self.exact.latent(unknowns), self.exact.whitening
         if not len(whitening.modes):
             return residual
-        # The residual of A^-1 B weighs modes by their size, and conjugate gradients do not. The leading modes, given
-        # the others, are those that the block knows how to solve for.
+        # The residual of A^-1 B weights modes by their scale, which conjugate gradients do not. Given the others, the
+        # leading modes can be solved for exactly with the block.
         step = torch.cholesky_solve(residual[whitening.modes], whitening.block)
         unknowns.index_add_(0, whitening.modes, step)
         return self.target - self.exact.latent(unknowns)
@@ -168,7 +166,7 @@ class WeightEquations(MixedPrecisionEquations):
         return torch.linalg.vector_norm(self.space.to_observations(residual), dim=0) / self.norms
 
     def energy(self, unknowns: Tensor, residual: Tensor) -> Tensor:
-        # from above, with an error of second order in the residual
+        # an upper bound, with an error of second order in the residual
         return (self.plain - (unknowns * (self.target + residual)).sum(dim=0)).clamp(min=1e-300)
 
     def correction(self, residual: Tensor, excess: Tensor, budget: int) -> Correction:

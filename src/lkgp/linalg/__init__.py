@@ -1,4 +1,4 @@
-"""Matrices that are multiplied with and never formed, and what makes systems with them easy to solve."""
+"""Matrices that are never formed but only multiplied with, and the tools to solve systems with them."""
 
 from lkgp.linalg.factors import DenseFactor, Factor, LazyFactor, LowRankFactor, ToeplitzFactor, as_factor
 from lkgp.linalg.kronecker import CrossKronecker, LatentKronecker, OperatorFactory

@@ -1,4 +1,4 @@
-"""The eigenpairs of one factor, cut off where they no longer matter."""
+"""The eigenpairs of one factor, truncated where they no longer matter."""
 
 import math
 from collections.abc import Sequence
@@ -12,13 +12,13 @@ from torch import Tensor
 
 from lkgp.linalg.roots import check_finite, pivoted_root
 
-# Eigenvalues that are left out stay below this share of the noise: then a solve with what is kept leaves a residual of
-# at most a tenth, and refinement by the residual converges by a digit each time.
+# Omitted eigenvalues stay below this fraction of the noise: a solve with the kept ones then leaves a residual of at
+# most a tenth, and each step of iterative refinement gains a digit.
 FAR_BELOW = 0.1
-# What a pivoted factorisation leaves is known by its trace; its largest eigenvalue is taken to be one part in so many
-# of that. Rests are spread over many modes; refinement finds out, and only takes longer, where this one is not.
+# Only the trace of the remainder of a pivoted factorisation is known; its largest eigenvalue is assumed to be the trace
+# over this number. Remainders are usually spread over many modes; if one is not, refinement only takes longer.
 RANK_OF_REST = 10.0
-# From this many points on, a pivoted Cholesky factorisation finds out first whether the rank is low;
+# With at least this many points, a pivoted Cholesky factorisation first tests whether the rank is low;
 # `scripts/calibrate_costs.py` measures where that pays.
 PIVOTED_PAYS = 500
 
@@ -28,7 +28,7 @@ class FactorBasis:
     """K = Q diag(l) Q^T up to its numerical rank.
 
     vectors: Q, (n_k, r) orthonormal; values: l, (r,), positive and ascending
-    tail: the sum of the eigenvalues that were left out, at most
+    tail: an upper bound on the sum of the omitted eigenvalues
     """
 
     vectors: Tensor
@@ -37,12 +37,14 @@ class FactorBasis:
 
     @classmethod
     def of(cls, matrix: Tensor, largest_tail: float = 0.0, largest_value: float = math.inf) -> "FactorBasis":
-        """Keep the eigenpairs of `matrix` (n_k, n_k) that stand out of rounding, less those whose sum is below
-        `largest_tail` and none of which exceeds `largest_value`.
+        """Keep the eigenpairs of `matrix` (n_k, n_k) that matter.
+
+        Eigenvalues at the level of rounding error are omitted. So are the smallest ones as long as their sum is at most
+        `largest_tail` and none of them exceeds `largest_value`.
         """
         check_finite(matrix)
         matrix = matrix.double()
-        # Half of what may be left out goes to the pivoted factorisation, half to the eigenvalues.
+        # Half of the permitted tail goes to the pivoted factorisation, half to the eigenvalues.
         most = min(largest_tail, RANK_OF_REST * largest_value) / 2
         low = _low_rank_root(matrix, most) if len(matrix) >= PIVOTED_PAYS else None
         if low is not None:
@@ -59,8 +61,9 @@ class FactorBasis:
         largest_value: float,
         device: torch.device | None = None,
     ) -> "FactorBasis":
-        """The same of L L^T, L (n_k, r), to which half of what may be left out belongs; `left_out`: the trace of
-        what L lacks.
+        """Keep the eigenpairs of L L^T that matter, for L (n_k, r), using half of the permitted tail.
+
+        left_out: the trace of K - L L^T
         """
         values, vectors = _eigenpairs(root, device)
         return cls._kept(values, vectors, left_out, 0.5 * largest_tail, 0.5 * largest_value)
@@ -78,7 +81,7 @@ class FactorBasis:
 
     @classmethod
     def leading(cls, matrix: Tensor, most: int, threshold: float) -> "FactorBasis":
-        """About the `most` leading eigenpairs of `matrix` (n_k, n_k), as far as they exceed `threshold`.
+        """About the `most` leading eigenpairs of `matrix` (n_k, n_k) that exceed `threshold`.
 
         K - Q diag(l) Q^T is positive semidefinite.
         """
@@ -101,14 +104,12 @@ class FactorBasis:
         return self.vectors * self.values.sqrt()
 
     def coefficients(self, cross: Tensor) -> Tensor:
-        """C with C C'^T = K between points, from their covariances with the points of this factor, (n', n_k) -> (n',
-        r).
-        """
+        """C with C C'^T = K between points, (n', r), from their covariances `cross` (n', n_k) with this factor."""
         return (cross @ self.vectors) / self.values.sqrt()
 
 
 def product_roots(bases: Sequence[FactorBasis]) -> Tensor:
-    """S, (r_1 ... r_d,): the roots of the eigenvalues of K_1 (x) ... (x) K_d."""
+    """S, (r_1 ... r_d,): the square roots of the eigenvalues of K_1 (x) ... (x) K_d."""
     roots = torch.ones_like(bases[0].values[:1])
     for basis in bases:
         roots = (roots[:, None] * basis.values.sqrt()).flatten()
@@ -118,15 +119,14 @@ def product_roots(bases: Sequence[FactorBasis]) -> Tensor:
 def largest_tails(
     traces: Sequence[float], row_sums: Sequence[float], noise: float, n: int, tolerance: float
 ) -> list[tuple[float, float]]:
-    """How much of each spectrum may be left out, by its trace, and which eigenvalue at most.
+    """For each factor, the largest sum of eigenvalues that may be omitted, and the largest single one.
 
-    The trace of all that is left out of the product is at most sum_k tail_k prod_(l != k) tr K_l, and the
-    log-likelihood of n
-    observations changes by at most that over twice the noise: that is to be below tolerance * n. No eigenvalue that is
-        left out, not even with the largest of the other factors, may come near the noise either, or solves could not be
-        corrected by their residuals.
+    The trace of the omitted part of the product is at most sum_k tail_k prod_(l != k) tr K_l, and the log-likelihood of
+    n observations changes by at most that over twice the noise, which must stay below tolerance * n. Moreover, no
+    omitted eigenvalue, even times the largest ones of the other factors, may come near the noise; otherwise refinement
+    by the residual would not converge.
 
-    traces: of every factor; row_sums: the largest sum of a row of each, which no eigenvalue exceeds
+    traces: the trace of each factor; row_sums: the largest row sum of each factor, which bounds its eigenvalues
     """
     traces, row_sums = ([max(number, 1e-300) for number in numbers] for numbers in (traces, row_sums))
     tails = []
@@ -138,14 +138,14 @@ def largest_tails(
 
 def _eigenpairs(root: np.ndarray, device: torch.device | None) -> tuple[Tensor, Tensor]:
     """Eigenvalues (r,), ascending, and eigenvectors (n_k, r) of L L^T, L (n_k, r)."""
-    # With L = Q R: the eigenpairs of the small R R^T, turned by Q.
+    # With L = Q R: the eigenpairs of the small R R^T, rotated by Q.
     q, r = qr(root, mode="economic", check_finite=False)
     small, turned = np.linalg.eigh(r @ r.T)
     return torch.from_numpy(small).to(device), torch.from_numpy(q @ turned).to(device)
 
 
 def _low_rank_root(matrix: Tensor, largest_tail: float) -> tuple[np.ndarray, float] | None:
-    """L (n_k, r) with L L^T ~ K and the trace of what is missing; None unless r is small enough to be worth it."""
+    """L (n_k, r) with L L^T ~ K, and the trace of K - L L^T; None unless r is small enough to be useful."""
     root, _ = pivoted_root(matrix, largest_tail / len(matrix))
     if root.shape[1] > len(matrix) // 2:
         return None

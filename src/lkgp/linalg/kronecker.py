@@ -1,4 +1,4 @@
-"""The covariance of the observed cells: products of factors, summed, and the noise."""
+"""The covariance of the observed cells: a sum of products of factors, plus noise."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -20,17 +20,16 @@ from lkgp.linalg.products import (
     kronecker_matmul_in_place,
 )
 
-# Products work on about this many cells at a time (32 MB in float64): enough for full speed, little beside the factors.
+# Products work on about this many cells at a time (32 MB in float64): enough for full speed, and little compared with
+# the factors.
 CHUNK_CELLS = 2**22
-# But on up to this many columns, because reading and writing a single column of a matrix of rows takes as long as four:
-# a cache line holds eight numbers.
+# They work on up to this many columns at a time in any case, because accessing a single column of a row-major matrix
+# takes as long as accessing four: a cache line holds eight numbers.
 CHUNK_COLUMNS = 4
 
 
 class OperatorFactory(Protocol):
-    """What makes A: `LatentKronecker`, or another class with the same arguments, such as one whose products are
-    shared out.
-    """
+    """Makes A: `LatentKronecker`, or another class with the same arguments, for example a distributed one."""
 
     def __call__(self, *factors_and_noise: Tensor | LinearOperator, grid: PartialGrid, num_terms: int = 1) -> Any: ...
 
@@ -38,13 +37,12 @@ class OperatorFactory(Protocol):
 class LatentKronecker(LinearOperator):
     """A = P (sum_t K_t1 (x) ... (x) K_td) P^T + D, n x n and never formed.
 
-    factors_and_noise: the factors of the first term, K_11, ..., K_1d, each (n_k, n_k), then those of the next, and last
-        the
-        diagonal of D: a scalar tensor, or (n,) for one variance per cell
+    factors_and_noise: the factors of the first term, K_11, ..., K_1d, each (n_k, n_k), then those of the next terms,
+        and finally the diagonal of D: a scalar tensor, or (n,) for one variance per cell
     grid: which cells are observed
-    num_terms: how many products are summed
+    num_terms: number of products in the sum
 
-    Leading batch dimensions of the factors are allowed, as `LinearOperator` asks.
+    Leading batch dimensions of the factors are allowed, as `LinearOperator` requires.
     """
 
     def __init__(self, *factors_and_noise: Tensor | LinearOperator, grid: PartialGrid, num_terms: int = 1) -> None:
@@ -58,11 +56,11 @@ class LatentKronecker(LinearOperator):
 
     @property
     def factors(self) -> tuple[Factor, ...]:
-        """Those of the first term."""
+        """The factors of the first term."""
         return self.terms[0]
 
     def product(self, rhs: Tensor) -> Tensor:
-        """A X for X (n, c), as plain autograd: gradients reach the parameters of lazy factors too."""
+        """A X for X (n, c), differentiable by autograd: gradients also reach the parameters of lazy factors."""
         if torch.is_grad_enabled() or rhs.ndim > 2 or len(self.batch_shape):
             cells = rhs.new_zeros(*rhs.shape[:-2], self.grid.num_cells, rhs.shape[-1])
             cells = cells.index_copy(-2, self.grid.index, rhs)
@@ -79,25 +77,25 @@ class LatentKronecker(LinearOperator):
         return sum_of(kronecker_matmul(factors, cells) for factors in self.terms)
 
     def _product_in_chunks(self, term: int, rhs: Tensor) -> Tensor:
-        """P K_t P^T X for X (n, c), some columns at a time.
+        """P K_t P^T X for X (n, c), a few columns at a time.
 
-        Fresh pages cost as much as the arithmetic on them, so all chunks and all factors share the same two arrays.
+        New memory pages cost as much as the arithmetic on them, so all chunks and factors share the same two arrays.
         """
         factors, index = self._aligned[term]
         in_batches = batches_pay(factors)
         num_cells, columns = self.grid.num_cells, rhs.shape[1]
-        # On large grids a quarter of the columns at most, so that the two arrays are about half of what all cells would
-        # take.
+        # On large grids at most a quarter of the columns, so that the two arrays take about half as much memory as all
+        # columns on the whole grid.
         chunk = max(1, min(CHUNK_COLUMNS, columns // 4), min(columns, CHUNK_CELLS // num_cells))
         work = chunk * prod(max(factor.shape) for factor in factors)
         front, back = rhs.new_empty(work), rhs.new_empty(work)
-        result = rhs.new_empty(rhs.shape) if columns > 1 else rhs  # one column is returned where it was computed
+        result = rhs.new_empty(rhs.shape) if columns > 1 else rhs  # a single column is returned without a copy
         for start in range(0, columns, chunk):
             part = rhs[:, start : start + chunk]
             width = part.shape[1]
             if in_batches:
                 cells = front[: num_cells * width].view(width, num_cells).zero_()
-                # each on its own: along a second axis that is slower
+                # one column at a time: index_copy_ along the second axis is slower
                 for column, observed in zip(cells, part.mT, strict=True):
                     column.index_copy_(0, self.grid.index, observed)
                 cells, spare = kronecker_matmul_in_batches(factors, cells, front, back)
@@ -114,7 +112,7 @@ class LatentKronecker(LinearOperator):
 
     @cached_property
     def _aligned(self) -> list[tuple[tuple[Factor, ...], Tensor]]:
-        """For every term its factors with aligned rows, and where the observed cells are in their product, (n,)."""
+        """For each term, its factors with aligned rows, and the indices (n,) of the observed cells in their product."""
         found = []
         for term in self.terms:
             factors = tuple(aligned_rows(factor) for factor in term)
@@ -151,7 +149,7 @@ class LatentKronecker(LinearOperator):
         """The diagonal of D, (n,)."""
         return self.noise.expand(*self.noise.shape[:-1], self.grid.num_observed)
 
-    # What `LinearOperator` asks of its subclasses.
+    # Methods that `LinearOperator` requires of its subclasses.
 
     def _matmul(self, rhs: Tensor) -> Tensor:
         if rhs.ndim == 1:
@@ -181,7 +179,7 @@ class LatentKronecker(LinearOperator):
 
 
 def sum_of(parts: Iterable[Tensor]) -> Tensor:
-    """The sum over terms; one term as it is."""
+    """The sum of the terms; a single term is returned unchanged."""
     first, *others = parts
     for other in others:
         first = first + other
@@ -197,9 +195,9 @@ def _product(parts: Sequence[Tensor]) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class CrossKronecker:
-    """(sum_t C_t1 (x) ... (x) C_td) P^T: the covariance of the cells of another grid with the observed ones, N' x n.
+    """(sum_t C_t1 (x) ... (x) C_td) P^T: covariance of the cells of another grid with the observed cells, N' x n.
 
-    terms: of every term C_k, (n'_k, n_k), from the points of factor k to those of the other grid
+    terms: for each term, the matrices C_k, (n'_k, n_k), of covariances of the other grid's points with factor k
     """
 
     terms: Sequence[Sequence[Factor | Tensor]]

@@ -1,6 +1,4 @@
-"""The exact block of H = I + S F^T P^T D^-1 P F S over the leading modes: how large it should be, and how it is
-built.
-"""
+"""The exact block of H = I + S F^T P^T D^-1 P F S over the leading modes: its best size, and how to build it."""
 
 from collections.abc import Sequence
 from math import prod
@@ -8,17 +6,20 @@ from math import prod
 import torch
 from torch import Tensor
 
-# The size of the block is sought in these steps.
+# Block sizes are compared in steps of this many modes. A finer search would gain little: the cost is flat near its
+# minimum.
 BLOCK_STEP = 500
-# Iterations over the root of the condition number that the block leaves, as measured on learning curves: conjugate
-# gradients need about sqrt(condition) / 2 iterations per factor e, and a solve to a few digits about eight of those.
+# Iterations divided by the square root of the condition number that the block leaves, measured on learning curves:
+# conjugate gradients need about sqrt(condition) / 2 iterations per factor e, and a solve to a few digits gains about
+# eight such factors.
 ITERATIONS_PER_ROOT = 4.0
-# Multiplications of the block, in float64 and scattered, take as long as so many of the products, which are in float32.
+# One multiplication for the block, in float64 with scattered access, takes as long as this many of the products, which
+# are in float32.
 BLOCK_WEIGHT = 4
 
 
 def block_multiplications(shape: Sequence[int], ranks: Sequence[int], modes: int) -> float:
-    """Of `masked_gram` over so many modes, at most, and of its factorisation."""
+    """Upper bound on the multiplications of `masked_gram` over `modes` modes, and of its factorisation."""
     longest = max(range(len(shape)), key=lambda k: shape[k])
     distinct = min(modes, prod(r for k, r in enumerate(ranks) if k != longest))
     return float(prod(shape) * distinct**2 + shape[longest] * modes**2 + modes**3 / 6)
@@ -27,11 +28,12 @@ def block_multiplications(shape: Sequence[int], ranks: Sequence[int], modes: int
 def cheapest_block(
     diagonal: Tensor, product: float, shape: Sequence[int], ranks: Sequence[int], max_block: int, columns: int
 ) -> int:
-    """How many leading modes make building the block and solving with it cheapest, by multiplications.
+    """The number of leading modes that minimises the multiplications to build the block and solve with it.
 
-    diagonal: of H, (R,), descending: without the first k, the condition number is that of the next, about
+    diagonal: the diagonal of H, (R,), descending; with the first k modes in the block, the condition number of the rest
+        is about the next entry
     product: multiplications of one product with the system
-    shape, ranks: points and modes of every factor
+    shape, ranks: number of points and modes of each factor
     """
 
     def cost(k: int) -> float:
@@ -46,12 +48,12 @@ def cheapest_block(
 def masked_gram(
     bases: list[Tensor], scale: Tensor, precisions: Tensor, shape: tuple[int, ...], modes: Tensor
 ) -> Tensor:
-    """The block of H over some modes, exact, (k, k).
+    """The exact block of H over the given `modes` (k,), (k, k).
 
     Call the longest axis S and the others T. For modes (a, b) and (a', b') of S and T, the block is
     sum_i Q_S[i, a] Q_S[i, a'] w_bb'[i], with w_bb'[i] = sum_t (precision of cell i, t) F_T[t, b] F_T[t, b'].
 
-    bases: Q_k, (n_k, r_k); scale: S, (R,); precisions: D^-1 on the grid, zero where nothing was observed, (N,)
+    bases: Q_k, (n_k, r_k); scale: S, (R,); precisions: D^-1 on the grid, zero in unobserved cells, (N,)
     """
     longest = max(range(len(shape)), key=lambda k: shape[k])
     axes = list(torch.unravel_index(modes, [q.shape[1] for q in bases]))

@@ -1,4 +1,4 @@
-"""Products with K_1 (x) ... (x) K_d, one factor after the other."""
+"""Products with K_1 (x) ... (x) K_d, one factor at a time."""
 
 from collections.abc import Sequence
 
@@ -8,20 +8,20 @@ from torch import Tensor
 
 from lkgp.linalg.factors import DenseFactor, Factor, as_factor
 
-# Rows of products begin at multiples of this many numbers (64 bytes in float64, a cache line), where there are enough
-# of them for the zeros between not to matter.
+# The rows of products start at multiples of ALIGNED_ROWS numbers (64 bytes in float64, a cache line) if a factor has at
+# least ALIGNED_FROM rows, so that the zeros added for this hardly matter.
 ALIGNED_ROWS = 8
 ALIGNED_FROM = 400
-# Products in which a matrix is transposed take up to twice as long where factors have fewer points than SHORT. Products
-# in batches take longer where the matrices of a batch are narrower than WIDE, and far longer where they are narrower
-# than NARROW. `scripts/calibrate_costs.py` measures all three.
+# Products with a transposed matrix take up to twice as long if factors have fewer than SHORT points. Batched products
+# take longer if the matrices of a batch are narrower than WIDE, and far longer if they are narrower than NARROW.
+# `scripts/calibrate_costs.py` measures all three.
 SHORT, NARROW, WIDE = 256, 64, 512
 
 
 def aligned_rows(factor: Factor) -> Factor:
-    """A dense factor (m_k, n_k) with rows of zeros up to a multiple of `ALIGNED_ROWS`; others as they are.
+    """Pad a dense factor (m_k, n_k) with zero rows to a multiple of `ALIGNED_ROWS`; return others unchanged.
 
-    Matrix products are up to a quarter slower where the rows of their result begin anywhere in memory.
+    Matrix products are up to a quarter slower if the rows of their result are not aligned in memory.
     """
     missing = -factor.shape[-2] % ALIGNED_ROWS
     if not isinstance(factor, DenseFactor) or factor.shape[-2] < ALIGNED_FROM or missing == 0:
@@ -39,7 +39,7 @@ def kronecker_matmul(factors: Sequence[Tensor | LinearOperator], cells: Tensor) 
     batch, columns = cells.shape[:-2], cells.shape[-1]
     for factor in map(as_factor, factors):
         # Z has shape (n_k, axes to come, columns, axes done). Writing the product transposed moves axis k to the end,
-        # so that the next axis is in front and no array is ever permuted: (K_k Z)^T = Z^T K_k^T.
+        # so the next axis comes first and no array is ever permuted: (K_k Z)^T = Z^T K_k^T.
         cells = factor.transposed_product(cells.reshape(*batch, factor.shape[-1], -1))
         batch = cells.shape[:-2]
     return cells.reshape(*batch, columns, -1)
@@ -48,9 +48,9 @@ def kronecker_matmul(factors: Sequence[Tensor | LinearOperator], cells: Tensor) 
 def kronecker_matmul_in_place(
     factors: Sequence[Factor], cells: Tensor, front: Tensor, back: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """`kronecker_matmul`, computed to and fro between two flat arrays, `cells` being in the first.
+    """Compute `kronecker_matmul` by alternating between two flat arrays; `cells` is a view of `front`.
 
-    Returns the result (c, m_1 ... m_d), and the array that it is not in.
+    Returns the result (c, m_1 ... m_d), and the array that does not hold it.
     """
     columns = cells.shape[1]
     for factor in factors:
@@ -62,8 +62,9 @@ def kronecker_matmul_in_place(
 
 
 def batches_pay(factors: Sequence[Factor]) -> bool:
-    """Whether `kronecker_matmul_in_batches` is faster: its matrices are wide, or all factors are short and they not
-    too narrow.
+    """Whether `kronecker_matmul_in_batches` is faster.
+
+    It is if the matrices of its batches are wide, or if all factors are short and the matrices not too narrow.
     """
     narrowest, longest = factors[-1].shape[-1], max(max(factor.shape) for factor in factors)
     dense = all(isinstance(factor, DenseFactor) for factor in factors)
@@ -73,8 +74,9 @@ def batches_pay(factors: Sequence[Factor]) -> bool:
 def kronecker_matmul_in_batches(
     factors: Sequence[Factor], cells: Tensor, front: Tensor, back: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """The same for dense factors and X with its columns as rows, (c, n_1 ... n_d): no axis moves, no matrix is
-    transposed.
+    """Like `kronecker_matmul_in_place`, for dense factors and X with its columns as rows, (c, n_1 ... n_d).
+
+    No axis is moved and no matrix is transposed.
     """
     columns, rest = cells.shape
     for factor in factors:
@@ -93,10 +95,10 @@ def kronecker_matmul_in_batches(
 
 
 def unfolded(cells: Tensor, axis: int) -> Tensor:
-    """Arrays (c, n_1, ..., n_d) as a matrix (n_axis, c times the other points)."""
+    """Reshape arrays (c, n_1, ..., n_d) to a matrix (n_axis, c times the other points)."""
     return cells.movedim(axis + 1, 0).reshape(cells.shape[axis + 1], -1)
 
 
 def along_axis(cells: Tensor, matrix: Tensor, axis: int) -> Tensor:
-    """Arrays (c, n_1, ..., n_d) with one axis multiplied by a matrix (n_axis, m) from the right."""
+    """Multiply one axis of arrays (c, n_1, ..., n_d) by a matrix (n_axis, m) from the right."""
     return torch.tensordot(cells, matrix, dims=([axis + 1], [0])).movedim(-1, axis + 1)

@@ -6,8 +6,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-# Lanczos vectors, all of which are kept for reorthogonalisation, take this many bytes in all, where the caller sets no
-# limit.
+# Limit in bytes on all Lanczos vectors together, which are kept for reorthogonalisation, if the caller sets none. With
+# less memory, fewer probes are processed at a time.
 BASIS_BYTES = 2**30
 
 
@@ -18,14 +18,14 @@ def trace_of_log(
     metric: Callable[[Tensor], Tensor] | None = None,
     max_memory: float | None = None,
 ) -> tuple[Tensor, float]:
-    """tr log B of a symmetric positive definite B, and its standard error: tr f(B) ~ mean of |z|^2 e_1^T f(T_z) e_1,
+    """Estimate tr log B for a symmetric positive definite B, with its standard error.
 
-    with T_z the tridiagonal Lanczos matrix of B from z.
+    tr f(B) ~ mean of |z|^2 e_1^T f(T_z) e_1, with T_z the tridiagonal Lanczos matrix of B started at z.
 
     apply: X -> B X for X (n, c)
-    probes: (n, s) with E z z^T = I; sqrt(n) I makes it exact
-    metric: X -> W X, the inner product in which B is symmetric, x^T W y; then E z z^T = W^-1
-    max_memory: bytes that large arrays may take at once
+    probes: (n, s) with E z z^T = I; sqrt(n) I makes the result exact
+    metric: X -> W X, if B is symmetric in the inner product x^T W y; then E z z^T = W^-1
+    max_memory: limit in bytes on the large arrays in memory at once
     """
     steps = min(steps, len(probes))
     budget = BASIS_BYTES if max_memory is None else min(BASIS_BYTES, max_memory / 4)
@@ -42,17 +42,16 @@ def trace_of_log(
 
 
 def random_signs(normals: Tensor) -> Tensor:
-    """+1 or -1 with equal chances, from standard normal numbers."""
+    """+1 or -1 with equal probability, from standard normal numbers."""
     return torch.where(normals > 0, 1.0, -1.0).to(normals.dtype)
 
 
 def lanczos(
     apply: Callable[[Tensor], Tensor], start: Tensor, steps: int, metric: Callable[[Tensor], Tensor] | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Tridiagonal matrices (s, steps, steps) of `apply` from each column of `start` (n, s), and the columns' squared
-    norms (s,).
+    """Tridiagonal Lanczos matrices (s, steps, steps) for each column of `start` (n, s), and squared norms (s,).
 
-    A column that has run through its Krylov space is continued with ones on the diagonal, cut off from the rest.
+    A column that has exhausted its Krylov space is continued with ones on the diagonal, decoupled from the rest.
     """
 
     def dual(x: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Roots of positive semidefinite matrices by pivoted Cholesky factorisations: R R^T ~ K, the largest variance first."""
+"""Roots R R^T ~ K of positive semidefinite matrices by pivoted Cholesky factorisation, largest variance first."""
 
 import math
 from collections.abc import Callable
@@ -11,17 +11,17 @@ from torch import Tensor
 
 
 def check_finite(matrix: Tensor) -> None:
-    """Refuse a matrix that a factorisation would make NaN of."""
+    """Reject a matrix with NaN or infinite entries."""
     if not bool(torch.isfinite(matrix).all()):
-        raise torch.linalg.LinAlgError("a factor has values that are not finite")
+        raise torch.linalg.LinAlgError("a factor has NaN or infinite entries")
 
 
 def pivoted_root(matrix: Tensor, threshold: float) -> tuple[np.ndarray, np.ndarray]:
-    """L (n_k, r) with L L^T ~ K: a Cholesky factorisation, the largest remaining variance first.
+    """L (n_k, r) with L L^T ~ K: a Cholesky factorisation that pivots on the largest remaining variance.
 
-    It ends when all remaining variances are below `threshold`. What it leaves is positive semidefinite, so its trace
-    bounds all of its eigenvalues; and so it is after any number of columns. Also returns the points that were taken
-    first, (r,), where L is a lower triangle.
+    It stops when all remaining variances are below `threshold`. After any number of columns the remainder K - L L^T is
+    positive semidefinite, so its trace bounds all of its eigenvalues. Also returns the pivots, (r,): the rows in which
+    L is lower triangular.
     """
     n = len(matrix)
     rounding = n * float(np.finfo(float).eps) * float(matrix.diagonal().max())
@@ -35,10 +35,11 @@ def pivoted_root(matrix: Tensor, threshold: float) -> tuple[np.ndarray, np.ndarr
 def root_by_rows(
     rows: Callable[[Tensor], Tensor], diagonal: Tensor, threshold: float, most: int
 ) -> tuple[Tensor, float]:
-    """The same from single rows of K, which is never formed, with `most` columns at most; and the trace of what is
-    left.
+    """Like `pivoted_root`, with at most `most` columns, from single rows of K, which is never formed.
 
-    rows: index (b,) -> rows (b, n_k); diagonal: of K, (n_k,)
+    Also returns the trace of the remainder.
+
+    rows: index (b,) -> rows (b, n_k); diagonal: the diagonal of K, (n_k,)
     """
     left = diagonal.clone()
     root = left.new_zeros(len(left), min(most, len(left)))
@@ -47,7 +48,7 @@ def root_by_rows(
         pivot = left.argmax()
         if not left[pivot] > threshold:
             break
-        # l_k = (K e_i - L L^T e_i) / sqrt(what is left of K_ii)
+        # l_k = (K e_i - L L^T e_i) / sqrt(remainder of K_ii)
         column = rows(pivot[None])[0] - root[:, :rank] @ root[pivot, :rank]
         root[:, rank] = column / left[pivot].sqrt()
         left = (left - root[:, rank].square()).clamp_(min=0)
@@ -58,10 +59,11 @@ def root_by_rows(
 
 @dataclass(frozen=True, eq=False)
 class TriangularRoot:
-    """K = R R^T up to rounding, by a pivoted Cholesky factorisation: far cheaper than eigenpairs, and all that a draw
-    needs.
+    """K = R R^T up to rounding, by pivoted Cholesky factorisation.
 
-    root: R, (n_k, r); pivots: the points where R is a lower triangle, (r,)
+    It is far cheaper than eigenpairs and all that a draw needs.
+
+    root: R, (n_k, r); pivots: the rows in which R is lower triangular, (r,)
     """
 
     root: Tensor
@@ -69,9 +71,7 @@ class TriangularRoot:
 
     @classmethod
     def of(cls, matrix: Tensor, threshold: float = 0.0) -> "TriangularRoot":
-        """matrix: K, (n_k, n_k); threshold: variances that are left out are below this, or below what rounding
-        leaves.
-        """
+        """Factorise `matrix`, K (n_k, n_k); omitted variances are below `threshold` or the level of rounding."""
         check_finite(matrix)
         root, pivots = pivoted_root(matrix.double(), threshold)
         return cls(torch.from_numpy(root).to(matrix.device), torch.from_numpy(pivots).long().to(matrix.device))
@@ -81,15 +81,13 @@ class TriangularRoot:
         return len(self.pivots)
 
     def coefficients(self, cross: Tensor) -> Tensor:
-        """C with C R^T = the covariances of other points with the points of this factor, (n', n_k) -> (n', r)."""
+        """C (n', r) with C R^T = `cross` (n', n_k), the covariances of other points with those of this factor."""
         triangle = self.root[self.pivots]
         return torch.linalg.solve_triangular(triangle, cross[:, self.pivots].mT, upper=False).mT
 
 
 def shifted_cholesky(matrix: Tensor, jitter: float) -> Tensor:
-    """The Cholesky factor of K + jitter I, or of ten times the jitter if kernel values were rounded so coarsely, and
-    so on.
-    """
+    """The Cholesky factor of K + jitter I; as long as it fails, the jitter is multiplied by ten."""
     while True:
         shifted = matrix.clone()
         shifted.diagonal().add_(jitter)

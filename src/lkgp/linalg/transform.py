@@ -7,13 +7,13 @@ from math import prod
 import torch
 from torch import Tensor
 
-# Products of matrices that are both transposed are slow where one has no more rows than this; see `Transform.down`.
+# A product of two transposed matrices is slow if one of them has at most this many rows; see `Transform.down`.
 # `scripts/calibrate_costs.py` measures it.
 FEW_ROWS = 256
 
 
 class Transform:
-    """F = Q_1 (x) ... (x) Q_d between weights (R, c) and cells (c, N), for factors in an order that makes it cheap.
+    """F = Q_1 (x) ... (x) Q_d between weights (R, c) and cells (c, N), with the factors in a cheap order.
 
     bases: Q_k, (n_k, r_k)
     """
@@ -22,14 +22,14 @@ class Transform:
         self.bases = bases
 
     def up(self, weights: Tensor) -> Tensor:
-        """F W as (c, N): the front axis is transformed and put last, factor by factor, so no array is ever permuted."""
+        """F W as (c, N): each factor transforms the first axis and moves it last, so no array is ever permuted."""
         columns = weights.shape[1]
         for q in self.bases:
             weights = weights.reshape(q.shape[1], -1).mT @ q.mT
         return weights.reshape(columns, -1)
 
     def down(self, cells: Tensor) -> Tensor:
-        """F^T X as (R, c): the last axis is transformed and put in front."""
+        """F^T X as (R, c): each factor transforms the last axis and moves it first."""
         columns = len(cells)
         for q in reversed(self.bases):
             rows = cells.reshape(-1, len(q))
@@ -38,7 +38,7 @@ class Transform:
 
     @property
     def multiplications(self) -> float:
-        """Of one column up and down."""
+        """Multiplications to transform one column up and down."""
         return transform_multiplications([(len(q), q.shape[1]) for q in self.bases])
 
     def to(self, dtype: torch.dtype) -> "Transform":
@@ -46,7 +46,7 @@ class Transform:
 
 
 def transform_multiplications(shapes: Sequence[tuple[int, int]]) -> float:
-    """Of one column from ranks to points and back, factor by factor in this order; `shapes` are (n_k, r_k)."""
+    """Multiplications to transform one column up and down, in this order of factors; `shapes` are (n_k, r_k)."""
     done = range(len(shapes))
     return 2.0 * sum(prod(n for n, _ in shapes[: i + 1]) * prod(r for _, r in shapes[i:]) for i in done)
 

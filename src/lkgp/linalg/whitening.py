@@ -1,8 +1,8 @@
-"""Coordinates in which H = I + S F^T P^T D^-1 P F S is nearly the identity: its diagonal, and a dense block where
-needed.
+"""Coordinates in which H = I + S F^T P^T D^-1 P F S is nearly the identity.
 
-Where cells are missing at random the diagonal is nearly all of H. For other gaps a block of H itself over the leading
-modes is factorised; what it leaves is bounded by the first mode left out, whatever the gaps.
+If cells are missing at random, H is nearly diagonal, and scaling by its diagonal is enough. For other gaps, the block
+of H over the leading modes is factorised as well; the remainder is bounded by the first omitted mode, whatever the
+gaps.
 """
 
 from dataclasses import dataclass
@@ -13,16 +13,16 @@ from torch import Tensor
 from lkgp.linalg.leading_modes import cheapest_block, masked_gram
 from lkgp.linalg.transform import Transform
 
-# There is a block if so many leading modes, whitened by the diagonal alone, are worse conditioned than this. Solves of
-# random gaps have a condition number of about two; ten makes a block worth its while on learning curves.
+# A block is used if TRIAL_MODES leading modes, whitened by the diagonal alone, have a condition number above
+# TRIAL_CONDITION. With random gaps the condition number is about two; on learning curves a block pays from about ten.
 TRIAL_MODES, TRIAL_CONDITION = 300, 10.0
 
 
 @dataclass(frozen=True, eq=False)
 class Whitening:
-    """C with C C^T ~ H: a triangular block over some modes, a diagonal over the others.
+    """C with C C^T ~ H: triangular over the modes of the block, diagonal over the others.
 
-    modes: (k,); block: lower triangular, (k, k); diagonal: (R,), unused where a mode is in the block
+    modes: (k,); block: lower triangular, (k, k); diagonal: (R,), unused for modes in the block
     """
 
     modes: Tensor
@@ -31,7 +31,7 @@ class Whitening:
 
     @property
     def logdet(self) -> float:
-        """log det C C^T, of the numbers as they are rounded here."""
+        """log det C C^T, computed from the rounded entries stored here."""
         rest = self.diagonal.double().log().index_fill(0, self.modes, 0.0).sum()
         return 2 * float(rest + self.block.diagonal().double().log().sum())
 
@@ -52,9 +52,9 @@ class Whitening:
 def make_whitening(
     transform: Transform, scale: Tensor, precisions: Tensor, shape: tuple[int, ...], max_block: int, columns: int
 ) -> Whitening:
-    """The diagonal of H, and a dense block over the leading modes if the gaps make the diagonal a poor stand-in.
+    """Use the diagonal of H, and a dense block over the leading modes if the diagonal alone is a poor approximation.
 
-    scale: S, (R,); precisions: D^-1 on the grid, (N,); columns: right-hand sides that will be solved for, roughly
+    scale: S, (R,); precisions: D^-1 on the grid, (N,); columns: approximate number of right-hand sides to be solved
     """
     # diag H = 1 + S^2 (Q_1^2 (x) ... (x) Q_d^2)^T D^-1
     squares = Transform([q.square() for q in transform.bases])
@@ -73,7 +73,7 @@ def make_whitening(
 
 
 def leading_rectangle(bases: list[Tensor], device: torch.device) -> Tensor:
-    """The numbers of about TRIAL_MODES modes: every combination of the leading modes of each factor."""
+    """The indices of about TRIAL_MODES modes: all combinations of the leading modes of each factor."""
     each = max(1, int(TRIAL_MODES ** (1 / len(bases))))
     modes = torch.zeros(1, dtype=torch.long, device=device)
     for q in bases:

@@ -1,4 +1,4 @@
-"""The model: terms (products of kernels over factors), mean and noise. Parameters, and no data."""
+"""The model: terms (products of kernels over factors), mean and noise. It holds parameters but no data."""
 
 from lkgp.model.kernels import check_kernel, default_kernels, discrete_columns, evaluate, is_discrete
 from lkgp.model.mean import ConstantMean, Mean

@@ -1,4 +1,4 @@
-"""GPyTorch kernels as the engine sees them: values between points, and what their class tells about them."""
+"""GPyTorch kernels as the library uses them: their values between points, and properties known from their class."""
 
 import warnings
 from collections.abc import Sequence
@@ -25,24 +25,23 @@ from torch import Tensor
 from lkgp.errors import InputError
 
 STATIONARY = (RBFKernel, MaternKernel, PeriodicKernel, RQKernel, CosineKernel, PiecewisePolynomialKernel)
-# Kernels that read coordinates as the numbers, or the marks, of categories.
+# Kernels that read coordinates as labels of categories.
 DISCRETE = (IndexKernel, HammingIMQKernel)
 
 
 def default_kernels(dims: Sequence[int]) -> list[Kernel]:
-    """Matern-5/2 over every factor, one length scale per column; one output scale, on the first. `dims`: d_k,
-    columns of each.
+    """Matern-5/2 kernels with one length scale per column, and one output scale, on the first factor.
+
+    dims: d_k, the number of columns of each factor
     """
     kernels: list[Kernel] = [MaternKernel(nu=2.5, ard_num_dims=dim) for dim in dims]
     return [ScaleKernel(kernels[0]), *kernels[1:]]
 
 
 def evaluate(kernel: Kernel, rows: Tensor, columns: Tensor | None = None) -> Tensor:
-    """Kernel values between `rows` (a, d) and `columns` (b, d), dense, (a, b); among the rows if no columns are
-    given.
-    """
+    """Kernel values between `rows` (a, d) and `columns` (b, d), dense, (a, b); `columns` defaults to `rows`."""
     with gpytorch.settings.lazily_evaluate_kernels(False), warnings.catch_warnings():
-        # torch says so of the sparse matrices inside `IndexKernel`; the caller can do nothing about it.
+        # torch warns about the sparse matrices inside `IndexKernel`; the caller can do nothing about it.
         warnings.filterwarnings("ignore", message="Sparse invariant checks are implicitly disabled")
         return kernel(rows, rows if columns is None else columns).to_dense()
 
@@ -62,7 +61,7 @@ class KernelFunction:
 
 
 def is_stationary(kernel: Kernel) -> bool:
-    """Whether k(x, x') depends on x - x' only, as far as the class of the kernel tells."""
+    """Whether k(x, x') is known, from the class of the kernel, to depend on x - x' only."""
     if isinstance(kernel, ScaleKernel):
         return is_stationary(kernel.base_kernel)
     if isinstance(kernel, (AdditiveKernel, ProductKernel)):
@@ -71,7 +70,7 @@ def is_stationary(kernel: Kernel) -> bool:
 
 
 def is_discrete(kernel: Kernel) -> bool:
-    """Whether the kernel, or a part of it, reads its coordinates as categories."""
+    """Whether the kernel or any of its parts reads its coordinates as categories."""
     return any(isinstance(part, DISCRETE) for part in kernel.modules())
 
 
@@ -85,9 +84,9 @@ def discrete_columns(kernel: Kernel, coords: Tensor) -> Tensor:
 
 
 def check_is_kernel(kernel: object, factor: int) -> None:
-    """Refuse what is not one GPyTorch kernel."""
+    """Reject anything but a single GPyTorch kernel."""
     if not isinstance(kernel, Kernel):
-        raise InputError(f"the kernel of factor {factor} is a {type(kernel).__name__}; give a gpytorch kernel.")
+        raise InputError(f"the kernel of factor {factor} is a {type(kernel).__name__}; give a GPyTorch kernel.")
     if len(kernel.batch_shape):
         raise InputError(
             f"the kernel of factor {factor} has batch shape {tuple(kernel.batch_shape)}; give one without a batch "
@@ -96,7 +95,7 @@ def check_is_kernel(kernel: object, factor: int) -> None:
 
 
 def check_kernel(kernel: Kernel, coords: Tensor, factor: int) -> None:
-    """Refuse a kernel that does not fit the coordinates (n_k, d_k) of its factor."""
+    """Reject a kernel that does not match the coordinates (n_k, d_k) of its factor."""
     check_is_kernel(kernel, factor)
     columns = coords.shape[1]
     for part in kernel.modules():

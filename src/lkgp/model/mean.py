@@ -1,4 +1,4 @@
-"""Means: what is expected where nothing is known. Each kind is a subclass of `Mean`."""
+"""Prior mean functions. Each kind is a subclass of `Mean`."""
 
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -10,25 +10,25 @@ from lkgp.data.readers import Observations
 
 
 class Mean(gpytorch.Module):
-    """The mean of the process, at observed cells and anywhere else."""
+    """The prior mean of the process, at observed cells and anywhere else."""
 
     @abstractmethod
     def of(self, data: Observations) -> Tensor:
-        """At every observed cell, a scalar or (n,)."""
+        """The mean at every observed cell, a scalar or (n,)."""
 
     @abstractmethod
     def at(self, coords: Sequence[Tensor]) -> Tensor:
-        """At the cells of the product of `coords`, broadcast to (n'_1, ..., n'_d)."""
+        """The mean at the cells of the product of `coords`, broadcast to (n'_1, ..., n'_d)."""
 
     @abstractmethod
     def at_rows(self, columns: Sequence[Tensor]) -> Tensor:
-        """At single cells, row i of every one of `columns` (m, d_k), a scalar or (m,)."""
+        """The mean at single cells, a scalar or (m,); cell i is row i of each of `columns` (m, d_k)."""
 
 
 class ConstantMean(gpytorch.means.ConstantMean, Mean):
-    """One number everywhere.
+    """A constant mean.
 
-    value: fixes it; None learns it, starting at zero
+    value: a fixed value; None learns it, starting at zero
     """
 
     def __init__(self, value: float | None = None) -> None:

@@ -1,4 +1,4 @@
-"""The model: a sum of products of kernels, a mean and a noise. It holds no data and knows no solver."""
+"""The model: a sum of products of kernels, a mean and a noise. It knows neither data nor solvers."""
 
 from collections.abc import Sequence
 
@@ -18,10 +18,10 @@ from lkgp.model.term import Term
 class LatentKroneckerGP(nn.Module):
     """f ~ GP(mean, k_1 x k_2 x ... x k_d), observed with Gaussian noise.
 
-    kernels: one GPyTorch kernel per factor, used as they are (parameters, priors and constraints)
-    mean: a number fixes it; None learns a constant, starting at zero; or a `Mean`
-    noise: where the learned noise variance starts; or a GaussianLikelihood with priors and constraints of its own; or a
-        `Noise`
+    kernels: one GPyTorch kernel per factor, used unchanged (parameters, priors and constraints)
+    mean: a number fixes a constant mean; None learns one, starting at zero; or a `Mean`
+    noise: the initial value of a learned noise variance; or a GaussianLikelihood with its own priors and constraints;
+        or a `Noise`
     """
 
     def __init__(
@@ -38,18 +38,18 @@ class LatentKroneckerGP(nn.Module):
 
     @property
     def kernels(self) -> Sequence[Kernel]:
-        """Those of the first term, one per factor."""
+        """The kernels of the first term, one per factor."""
         return self.terms[0].kernels
 
     # Noise and mean
 
     @property
     def likelihood(self) -> GaussianLikelihood:
-        """That of a noise of one learned variance."""
+        """The likelihood, if the noise is one learned variance."""
         return self.noise.likelihood
 
     def noise_variance(self) -> Tensor:
-        """s^2 of a noise of one learned variance, a scalar."""
+        """s^2, a scalar, if the noise is one learned variance."""
         return self.noise.variance
 
     def noise_diagonal(self, data: Observations) -> Tensor:
@@ -57,7 +57,7 @@ class LatentKroneckerGP(nn.Module):
         return self.noise.diagonal(data)
 
     def log_scatter(self, data: Observations) -> Tensor:
-        """What measurements add to the log density of their means, a scalar; see `Noise.log_scatter`."""
+        """The part of the log density that the means do not carry, a scalar; see `Noise.log_scatter`."""
         return self.noise.log_scatter(data)
 
     def residuals(self, data: Observations) -> Tensor:
@@ -67,7 +67,7 @@ class LatentKroneckerGP(nn.Module):
     # Covariance
 
     def structures(self, grid: PartialGrid) -> tuple[str, ...]:
-        """The kind of factor that serves each axis best, of every term after the other."""
+        """The most suitable kind of factor for each axis, term by term."""
         return tuple(kind for term in self.terms for kind in term.structures(grid.coords))
 
     def covariance(
@@ -78,8 +78,8 @@ class LatentKroneckerGP(nn.Module):
     ) -> LatentKronecker:
         """A = P (sum over terms of K_1 (x) ... (x) K_d) P^T + D over the observed cells, n x n.
 
-        structures: the kinds of the factors, of every term after the other; those that serve best by default
-        operators: what makes A
+        structures: the kinds of the factors, term by term; by default the most suitable ones
+        operators: the class or function that makes A
         """
         kinds = self.structures(data.grid) if structures is None else tuple(structures)
         width, factors = len(data.grid.coords), []
@@ -101,10 +101,10 @@ class LatentKroneckerGP(nn.Module):
     # Priors
 
     def log_prior(self) -> Tensor:
-        """The sum of the log densities of all priors on the hyperparameters, a scalar."""
+        """Sum of the log densities of all priors on the hyperparameters, a scalar."""
         like = next(self.parameters())
         total = torch.zeros((), dtype=like.dtype, device=like.device)
-        for module in self.modules():  # each once, also a kernel that several factors share
+        for module in self.modules():  # visits each module once, even a kernel shared by several factors
             for prior, closure, _ in getattr(module, "_priors", {}).values():
                 if prior is not None:
                     total = total + prior.log_prob(closure(module)).sum()

@@ -1,4 +1,4 @@
-"""Noise: a variance for every observed cell, and one at any coordinates. Each kind is a subclass of `Noise`."""
+"""Noise variances, at observed cells and at any coordinates. Each kind is a subclass of `Noise`."""
 
 import math
 from abc import abstractmethod
@@ -14,15 +14,15 @@ from torch import Tensor, nn
 from lkgp.data.readers import Observations
 from lkgp.errors import InputError
 
-# The least noise variance that is learned, in units of the variance of the data: far below any error of measurement,
-# and far above the rounding of a solve in float64.
+# Lower bound of a learned noise variance, in units of the variance of the data: far below any measurement error, and
+# far above the rounding error of a solve in float64.
 NOISE_FLOOR = 1e-6
 
 
 class Noise(gpytorch.Module):
-    """The noise of observations that were made independently.
+    """The noise of independent observations.
 
-    known: the kinds by name, under which a model file finds them
+    known: all kinds by name, as model files refer to them
     """
 
     known: ClassVar[dict[str, type["Noise"]]] = {}
@@ -37,35 +37,30 @@ class Noise(gpytorch.Module):
 
     @abstractmethod
     def at(self, coords: Sequence[Tensor]) -> Tensor:
-        """The variance of a single measurement at the cells of the product of `coords`, broadcast to (n'_1, ...,
-        n'_d).
-        """
+        """The variance of a single measurement at the product of `coords`, broadcast to (n'_1, ..., n'_d)."""
 
     def typical(self, data: Observations) -> Tensor:
-        """The mean over the observed cells, a scalar."""
+        """The mean noise variance over the observed cells, a scalar."""
         return self.measurement_variance(data).mean()
 
     def levels(self) -> list[nn.Parameter]:
-        """Parameters that make the noise larger at all cells when they grow; a search may raise them before anything
-        else.
-        """
+        """Parameters that increase the noise at all cells when they grow; a search may raise them first."""
         return []
 
     def describe(self) -> dict[str, Any]:
-        """The arguments of the constructor as plain data, for a model file; the values of parameters are kept apart."""
-        raise InputError(f"the noise {type(self).__name__} cannot be saved; it does not say how.")
+        """Constructor arguments as plain data, for a model file; parameter values are stored separately."""
+        raise InputError(f"the noise {type(self).__name__} cannot be saved; implement its `describe` method.")
 
     def diagonal(self, data: Observations) -> Tensor:
-        """The diagonal of D, (n,): the known variance of every cell, or that of a measurement over the number of
-        them.
-        """
+        """The diagonal of D, (n,): the known variances, or the variance of one measurement over their number."""
         if data.noise_variance is not None:
             return data.noise_variance
         return self.measurement_variance(data) / data.counts
 
     def log_scatter(self, data: Observations) -> Tensor:
-        """What measurements add to the log density of their means, a scalar; W is their sum of squares about a mean of
-        c:
+        """The log density of all measurements minus that of their means, a scalar.
+
+        For a cell with c measurements whose sum of squared deviations from their mean is W:
 
         log prod_j N(y_j; f, s^2)  =  log N(mean; f, s^2 / c)  -  1/2 ((c - 1) log(2 pi s^2) + log c + W / s^2)
         """
@@ -99,20 +94,21 @@ class LearnedNoise(Noise):
 
 
 def learned_noise(start: float, floor: float = NOISE_FLOOR) -> GaussianLikelihood:
-    """A noise variance that is learned from `start`, bounded below by `floor`, or far under a start that is not far
-    above.
+    """A learned noise variance with initial value `start`.
+
+    Its lower bound is `floor`, or a thousandth of `start` if that is smaller.
     """
     if isinstance(start, bool) or not isinstance(start, (int, float)) or not start > 0:
         raise InputError(f"the noise variance must be a positive number, not {start!r}.")
     likelihood = GaussianLikelihood(noise_constraint=GreaterThan(min(floor, 1e-3 * start)))
-    # Written in float64: GPyTorch would round the start to float32.
+    # Set in float64: GPyTorch would round the initial value to float32.
     likelihood.double()
     likelihood.noise = torch.tensor(float(start), dtype=torch.float64)
     return likelihood
 
 
 def as_noise(noise: "float | GaussianLikelihood | Noise") -> Noise:
-    """A noise of one learned variance from where it starts or from a likelihood; any other as it is."""
+    """Turn an initial variance or a likelihood into a `LearnedNoise`; return a `Noise` unchanged."""
     if isinstance(noise, Noise):
         return noise
     return LearnedNoise(noise if isinstance(noise, GaussianLikelihood) else learned_noise(noise))

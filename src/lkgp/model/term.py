@@ -12,31 +12,31 @@ from lkgp.model.kernels import KernelFunction, check_is_kernel, evaluate
 
 
 class Term(nn.Module):
-    """k_1 x k_2 x ... x k_d.
+    """The product kernel k_1 x k_2 x ... x k_d.
 
-    kernels: one GPyTorch kernel per factor, used as they are (parameters, priors and constraints)
+    kernels: one GPyTorch kernel per factor, used unchanged (parameters, priors and constraints)
     """
 
     def __init__(self, kernels: Sequence[Kernel]) -> None:
         super().__init__()
         if len(kernels) == 0:
-            raise InputError("at least one kernel is needed: one per factor.")
+            raise InputError("no kernels were given; give one per factor.")
         for k, kernel in enumerate(kernels):
             check_is_kernel(kernel, k)
         self.kernels: Sequence[Kernel] = nn.ModuleList(kernels)  # type: ignore[assignment]
 
     def structure(self, k: int, coords: Tensor) -> str:
-        """The kind of factor that serves axis k best over the points `coords` (n_k, d_k)."""
+        """The most suitable kind of factor for axis k over the points `coords` (n_k, d_k)."""
         return structure_for(KernelFunction(self.kernels[k]), coords)
 
     def structures(self, coords: Sequence[Tensor]) -> tuple[str, ...]:
-        """The same for every axis."""
+        """The most suitable kind of factor for every axis."""
         return tuple(self.structure(k, x) for k, x in enumerate(coords))
 
     def factor(self, k: int, coords: Tensor, structure: str = "dense") -> Factor:
         """K_k over its points `coords` (n_k, d_k), (n_k, n_k)."""
         if structure not in Factor.kinds:
-            raise InputError(f"there is no factor of the kind {structure!r}; there are {', '.join(Factor.kinds)}.")
+            raise InputError(f"unknown factor structure {structure!r}; choose one of {', '.join(Factor.kinds)}.")
         return Factor.kinds[structure].of(KernelFunction(self.kernels[k]), coords)
 
     def factors(self, coords: Sequence[Tensor], structures: Sequence[str] | None = None) -> list[Factor]:
@@ -49,7 +49,7 @@ class Term(nn.Module):
         return [self.factor(k, x, kind) for k, (x, kind) in enumerate(zip(coords, kinds, strict=True))]
 
     def cross_factor(self, k: int, points: Tensor, coords: Tensor) -> Tensor:
-        """Covariances of other `points` (n'_k, d_k) with the points `coords` (n_k, d_k) of factor k, (n'_k, n_k)."""
+        """Covariances of `points` (n'_k, d_k) with the points `coords` (n_k, d_k) of factor k, (n'_k, n_k)."""
         return evaluate(self.kernels[k], points, coords)
 
     def factor_variance(self, k: int, points: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Files: atomic writes, the model file, and what goes into it."""
+"""Files: atomic writes, the model file and its contents."""
 
 from lkgp.persistence.model_file import ModelContents
 

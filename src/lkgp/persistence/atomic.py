@@ -16,7 +16,7 @@ FULL_DISK = 16384
 
 
 def check_not_a_folder(path: Path) -> None:
-    """Refuse to replace a folder, unless it is a Zarr store."""
+    """Reject the path of a folder, unless the folder is a Zarr store."""
     if path.is_dir() and not any((path / name).exists() for name in STORE_FILES):
         raise FileError(f"{path} is a folder, not a file or Zarr store that can be replaced; give the name of a file.")
 
@@ -42,7 +42,7 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
         why = "no space is left on the disk" if shutil.disk_usage(folder).free < FULL_DISK else first_line(error)
         raise FileError(f"{path} could not be written, and nothing was left behind: {why}.") from None
     finally:
-        if before.exists() and not path.exists():  # however this ended, including by Ctrl-C
+        if before.exists() and not path.exists():  # however the write ended, even by Ctrl-C
             os.replace(before, path)
         shutil.rmtree(folder, ignore_errors=True)
 

@@ -1,4 +1,4 @@
-"""The settings that an `LKGP` was made with, as plain data and tensors, and back."""
+"""Convert the constructor arguments of an `LKGP` to plain data and tensors, and back."""
 
 import copy
 from numbers import Real
@@ -13,7 +13,7 @@ from lkgp.persistence.records import build_settings, describe_settings
 
 
 def describe_settings_of(gp: Any) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """The words of the constructor of an `LKGP`: entries of a file's header, and tensors."""
+    """The constructor arguments of an `LKGP`: entries for the header of a file, and tensors."""
     tensors: dict[str, Tensor] = {}
     header: dict[str, Any] = {
         "settings": {
@@ -40,7 +40,7 @@ def describe_settings_of(gp: Any) -> tuple[dict[str, Any], dict[str, Tensor]]:
 
 
 def build_settings_of(header: dict[str, Any], tensors: dict[str, Tensor]) -> dict[str, Any]:
-    """The inverse of `describe_settings_of`: the words of the constructor."""
+    """Inverse of `describe_settings_of`: the constructor arguments."""
     settings = dict(header["settings"])
     settings["solver"] = build_settings(settings["solver"])
     settings["optimizer"] = build_settings(settings["optimizer"])
@@ -57,5 +57,5 @@ def build_settings_of(header: dict[str, Any], tensors: dict[str, Tensor]) -> dic
 
 
 def _as_given(noise: Noise) -> Any:
-    """A noise of one learned variance as the likelihood that it was given as; any other as it is."""
+    """Return the likelihood of a `LearnedNoise`, as the caller gave it, and any other noise unchanged."""
     return noise.likelihood if isinstance(noise, LearnedNoise) else noise

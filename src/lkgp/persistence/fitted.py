@@ -1,4 +1,4 @@
-"""A fitted model as plain data and tensors, and back."""
+"""Convert a fitted model to plain data and tensors, and back."""
 
 from typing import Any
 
@@ -46,11 +46,11 @@ def _build_solution(spec: dict[str, Any], values: Tensor) -> Solution:
 
 
 def describe_model(model: LatentKroneckerGP, prefix: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """A model as plain data, and its parameters under names that begin with `prefix`."""
+    """Describe a model as plain data, and its parameters as tensors whose names begin with `prefix`."""
     if len(list(model.named_parameters(remove_duplicate=False))) > len(list(model.parameters())):
         raise InputError(
-            "the same kernel is in the model twice, which a file cannot record; put a copy (copy.deepcopy) in one "
-            "place."
+            "the model contains the same kernel twice, which a file cannot record; replace one of them by a copy "
+            "(copy.deepcopy)."
         )
     spec = {
         "terms": [[described.describe_kernel(kernel) for kernel in term.kernels] for term in model.terms],
@@ -61,7 +61,7 @@ def describe_model(model: LatentKroneckerGP, prefix: str) -> tuple[dict[str, Any
 
 
 def build_model(spec: dict[str, Any], prefix: str, tensors: dict[str, Tensor]) -> LatentKroneckerGP:
-    """The inverse of `describe_model`."""
+    """Inverse of `describe_model`."""
     (kernels,) = [[described.build_kernel(kernel) for kernel in term] for term in spec["terms"]]
     model = LatentKroneckerGP(kernels, noise=described.build_noise(spec["noise"]))
     described.restore_parameters(model, prefix, tensors, spec["frozen"])
@@ -69,7 +69,7 @@ def build_model(spec: dict[str, Any], prefix: str, tensors: dict[str, Tensor]) -
 
 
 def describe_state(state: FittedState) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """The entries of a file's header, and its tensors."""
+    """Describe a fitted model: entries for the header of a file, and tensors."""
     data, posterior = state.observations, state.posterior
     fitted, tensors = describe_model(state.model, "model")
     tensors |= {f"coords.{k}": x for k, x in enumerate(data.grid.coords)}
@@ -94,7 +94,7 @@ def describe_state(state: FittedState) -> tuple[dict[str, Any], dict[str, Tensor
         "solution": _describe_solution(posterior.solution),
         "draws": draws,
     }
-    # Every tensor in a file has its own memory.
+    # The file format does not allow tensors to share memory.
     return header, {name: tensor.detach().clone().contiguous() for name, tensor in tensors.items()}
 
 
@@ -106,12 +106,12 @@ def rebuild_state(
     seed: int,
     max_memory: float | None,
 ) -> FittedState:
-    """The inverse of `describe_state`."""
+    """Inverse of `describe_state`."""
     num_factors = len(header["model"]["terms"][0])
     grid = PartialGrid(tuple(tensors[f"coords.{k}"] for k in range(num_factors)), tensors["observed"])
     values, weights = tensors["values"], tensors["weights"]
     if values.shape != (grid.num_observed,) or tensors["counts"].shape != values.shape or weights.shape != values.shape:
-        raise FileError("the values in the file do not fit its grid; it is damaged, save the model again.")
+        raise FileError("the file is damaged: its values do not match its grid; save the model again.")
     known = tensors.get("noise_variance"), tensors.get("scatter")
     observations = Observations(grid, values, tensors["counts"], *known)
     kind = ArrayKind(header["array"]["library"], DTYPES[header["array"]["dtype"]], torch.device("cpu"))
@@ -120,7 +120,7 @@ def rebuild_state(
     standardization = Standardization(scalings[-1], tuple(scalings[:-1]))
     plan = build_settings(header["plan"])
     if not isinstance(plan, Plan):
-        raise FileError("the file does not say how its model was solved; it is damaged, save the model again.")
+        raise FileError("the file is damaged: it does not name the inference method; save the model again.")
     posterior = Posterior(
         build_model(header["model"], "model", tensors),
         standardization.apply(observations, dtype=dtype),

@@ -1,6 +1,6 @@
-"""Kernels, priors, constraints and noises as plain data, and back, by the name of their class and its arguments.
+"""Convert kernels, priors, constraints and noises to plain data, and back.
 
-A class that is not in the tables below is refused.
+They are described by the name of their class and its arguments; classes that are not in the tables below are rejected.
 """
 
 from typing import Any
@@ -49,8 +49,8 @@ def _describe_constraint(constraint: constraints.Interval) -> dict[str, Any]:
     )
     if type(constraint) not in CONSTRAINTS or not own:
         raise InputError(
-            f"the constraint {constraint} cannot be saved; use one of {[c.__name__ for c in CONSTRAINTS]} with its own "
-            "transform."
+            f"the constraint {constraint} cannot be saved; use one of {[c.__name__ for c in CONSTRAINTS]} with its "
+            "default transform."
         )
     return {
         "class": type(constraint).__name__,
@@ -90,7 +90,7 @@ def _build_prior(spec: dict[str, Any]) -> Any:
 
 
 def _describe_parameters(module: gpytorch.Module, names: tuple[str, ...]) -> dict[str, Any]:
-    """Constraints and priors of the named parameters, under the words of the constructors."""
+    """Describe the constraints and priors of the named parameters, keyed by constructor argument."""
     found: dict[str, Any] = {}
     for name in names:
         constraint = getattr(module, f"raw_{name}_constraint", None)
@@ -100,7 +100,7 @@ def _describe_parameters(module: gpytorch.Module, names: tuple[str, ...]) -> dic
             found[f"{name}_prior"] = _describe_prior(getattr(module, f"{name}_prior"))
     unknown = [name for name in module._priors if name not in found]
     if unknown:
-        raise InputError(f"the prior {unknown[0]!r} of a {type(module).__name__} cannot be saved.")
+        raise InputError(f"the prior {unknown[0]!r} of a {type(module).__name__} cannot be saved; remove it.")
     return found
 
 
@@ -112,15 +112,15 @@ def _build_parameters(spec: dict[str, Any]) -> dict[str, Any]:
         elif name.endswith("_prior"):
             built[name] = _build_prior(value)
         else:
-            raise FileError(f"the file describes {name!r} of a kernel, which lkgp does not know; it is damaged.")
+            raise FileError(f"the file is damaged: it has an unknown setting {name!r}; save the model again.")
     return built
 
 
 def describe_kernel(kernel: Kernel) -> dict[str, Any]:
-    """A kernel as plain data, without the values of its parameters."""
+    """Describe a kernel as plain data, without the values of its parameters."""
     if type(kernel) not in KERNELS:
         known = ", ".join(cls.__name__ for cls in KERNELS)
-        raise InputError(f"the kernel {type(kernel).__name__} cannot be saved; those that can are {known}.")
+        raise InputError(f"the kernel {type(kernel).__name__} cannot be saved; use one of {known}.")
     plain, parameters = KERNELS[type(kernel)]
     spec: dict[str, Any] = {
         "class": type(kernel).__name__,
@@ -140,7 +140,7 @@ def describe_kernel(kernel: Kernel) -> dict[str, Any]:
 
 
 def build_kernel(spec: dict[str, Any]) -> Kernel:
-    """The inverse of `describe_kernel`; its parameters have their first values."""
+    """Inverse of `describe_kernel`; parameters have their initial values."""
     cls = find_class(KERNELS, spec["class"], "kernel")
     arguments = {**spec["arguments"], **_build_parameters(spec["parameters"])}
     if cls is kernels.ScaleKernel:
@@ -156,9 +156,9 @@ def build_kernel(spec: dict[str, Any]) -> Kernel:
 
 
 def describe_likelihood(likelihood: GaussianLikelihood) -> dict[str, Any]:
-    """A noise model as plain data, without the value of the noise."""
+    """Describe a likelihood as plain data, without the value of the noise."""
     if type(likelihood) is not GaussianLikelihood:
-        raise InputError(f"the noise model {type(likelihood).__name__} cannot be saved; use a GaussianLikelihood.")
+        raise InputError(f"the likelihood {type(likelihood).__name__} cannot be saved; use a GaussianLikelihood.")
     if likelihood._priors:
         raise InputError(
             f"the prior {next(iter(likelihood._priors))!r} cannot be saved; give it as "
@@ -172,14 +172,14 @@ def build_likelihood(spec: dict[str, Any]) -> GaussianLikelihood:
 
 
 def describe_noise(noise: Noise) -> dict[str, Any]:
-    """A noise as plain data, without the values of its parameters."""
+    """Describe a noise as plain data, without the values of its parameters."""
     if isinstance(noise, LearnedNoise):
         return {"class": "LearnedNoise", "likelihood": describe_likelihood(noise.likelihood)}
     return {"class": type(noise).__name__, **noise.describe()}
 
 
 def build_noise(spec: dict[str, Any]) -> Noise:
-    """The inverse of `describe_noise`; its parameters have their first values."""
+    """Inverse of `describe_noise`; parameters have their initial values."""
     cls: type[Noise] = find_class(Noise.known.values(), spec["class"], "noise")
     if cls is LearnedNoise:
         return LearnedNoise(build_likelihood(spec["likelihood"]))
@@ -192,10 +192,10 @@ def parameter_tensors(module: torch.nn.Module, prefix: str) -> dict[str, Tensor]
 
 
 def restore_parameters(module: torch.nn.Module, prefix: str, tensors: dict[str, Tensor], frozen: list[str]) -> None:
-    """Give the parameters of `module` the values in a file; those named in `frozen` are not learned."""
+    """Set the parameters of `module` to the values in a file; those named in `frozen` are not learned."""
     for name, parameter in module.named_parameters():
         value = tensors.get(f"{prefix}.{name}")
         if value is None or value.shape != parameter.shape:
-            raise FileError(f"the file has no fitting value for {prefix}.{name}; it is damaged.")
+            raise FileError(f"the file is damaged: {prefix}.{name} is missing or misshapen; save the model again.")
         parameter.data = value.clone()
         parameter.requires_grad_(name not in frozen)

@@ -1,4 +1,4 @@
-"""Model files: one safetensors file, its header a JSON description. Nothing in it is executed."""
+"""Model files: safetensors files with a JSON description in the header. Nothing in them is executed."""
 
 import hashlib
 import json
@@ -20,9 +20,9 @@ FORMAT, VERSION = "lkgp", 2
 
 @dataclass(frozen=True, eq=False)
 class ModelContents:
-    """What a model file holds.
+    """The contents of a model file.
 
-    header: plain data, as JSON has it; tensors: by name; source: where it was read from, for messages
+    header: plain data that JSON can represent; tensors: tensors by name; source: where it was read from, for messages
     """
 
     header: dict[str, Any]
@@ -41,7 +41,7 @@ class ModelContents:
 
 
 def checksum(model: str, tensors: dict[str, Tensor]) -> str:
-    """SHA-256 of the description and all tensors of a file."""
+    """SHA-256 checksum of the description and all tensors of a file."""
     digest = hashlib.sha256(model.encode())
     for name in sorted(tensors):
         value = tensors[name].detach().cpu().contiguous()
@@ -51,7 +51,7 @@ def checksum(model: str, tensors: dict[str, Tensor]) -> str:
 
 
 def write(path: str | Path, header: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-    """Write a model file; an older one of that name is replaced only once the new one is complete."""
+    """Write a model file; an older file of that name is replaced only once the new one is complete."""
     model = json.dumps(header)
     metadata = {"format": FORMAT, "version": str(VERSION), "model": model, "checksum": checksum(model, tensors)}
 
@@ -65,32 +65,32 @@ def write(path: str | Path, header: dict[str, Any], tensors: dict[str, Tensor]) 
 
 
 def read(path: str | Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """The header and the tensors of a model file."""
+    """Read the header and the tensors of a model file."""
     if not Path(path).is_file():
-        raise FileError(f"{path} is not there, or is not a file; give the path of a model that lkgp saved.")
+        raise FileError(f"{path} does not exist or is not a file; give the path of a model saved by lkgp.")
     try:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError, ValueError) as error:
         raise FileError(
-            f"{path} is not a model that lkgp saved, or it is damaged ({error}); save the model again."
+            f"{path} is not a model saved by lkgp, or it is damaged ({error}); save the model again."
         ) from None
     if metadata.get("format") != FORMAT:
-        raise FileError(f"{path} is a safetensors file, but not a model that lkgp saved.")
+        raise FileError(f"{path} is a safetensors file, but not a model saved by lkgp.")
     if metadata.get("version") not in ("1", str(VERSION)):
         raise FileError(
-            f"{path} has format version {metadata.get('version')}; this lkgp reads versions up to {VERSION}; install a "
-            "newer lkgp."
+            f"{path} has format version {metadata.get('version')}, but this lkgp reads versions up to {VERSION} only; "
+            "install a newer lkgp."
         )
     try:
         if metadata["checksum"] != checksum(metadata["model"], tensors):
             raise FileError(
-                f"{path} is damaged: its checksum is not that of its contents; save the model again, or copy it again."
+                f"{path} is damaged: its checksum does not match its contents; copy the file or save the model again."
             )
         header = json.loads(metadata["model"])
         return (header, tensors) if metadata["version"] == str(VERSION) else migrate(header, tensors)
     except (KeyError, json.JSONDecodeError):
         raise FileError(
-            f"{path} has no readable description of its model; it is damaged, save the model again."
+            f"{path} is damaged: the description of its model cannot be read; save the model again."
         ) from None

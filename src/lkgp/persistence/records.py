@@ -1,4 +1,4 @@
-"""Records of settings as plain data, and back. Nothing in a file is executed, and no class is imported by name."""
+"""Convert settings records to plain data, and back. No code is executed and no class is imported by name."""
 
 from collections.abc import Iterable
 from dataclasses import fields, is_dataclass
@@ -11,18 +11,18 @@ from lkgp.settings import Settings
 
 
 def find_class(classes: Iterable[type], name: Any, what: str) -> type:
-    """The one of `classes` that has this name."""
+    """Return the class with this name."""
     for cls in classes:
         if cls.__name__ == name:
             return cls
     raise FileError(
-        f"the file names the {what} {name!r}, which lkgp does not know; it was written by another version, or it is "
-        "damaged."
+        f"the file uses the {what} {name!r}, which this lkgp does not know; it is damaged, or was written by another "
+        "version, so load it with that version or save the model again."
     )
 
 
 def describe_settings(value: Any) -> Any:
-    """A setting as plain data: records by name and fields, everything else as it is."""
+    """Describe a setting as plain data: a record by its name and fields, anything else unchanged."""
     if is_dataclass(value) and not isinstance(value, type):
         if not isinstance(value, Settings):
             raise InputError(f"a {type(value).__name__} cannot be saved; use one of lkgp's own settings.")
@@ -36,7 +36,7 @@ def describe_settings(value: Any) -> Any:
 
 
 def build_settings(value: Any) -> Any:
-    """The inverse of `describe_settings`."""
+    """Inverse of `describe_settings`."""
     if not isinstance(value, dict):
         return value
     arguments = {name: build_settings(field) for name, field in value.items() if name != "class"}

@@ -1,4 +1,4 @@
-"""A fitted model as one record: what a file keeps of it, beside the settings that it was made with."""
+"""A fitted model as one record: everything that a file keeps besides the constructor arguments."""
 
 from dataclasses import dataclass
 
@@ -12,11 +12,11 @@ from lkgp.posterior import Posterior
 
 @dataclass(frozen=True, eq=False)
 class FittedState:
-    """What a fit leaves behind.
+    """The result of a fit.
 
-    observations: in the caller's units; kind: of the caller's arrays
-    noise_everywhere: the known noise of all cells, (n_1, ..., n_d), where it was given
-    standardization: between the caller's units and the model's
+    observations: the observations in the caller's units; kind: the kind of the caller's arrays
+    noise_everywhere: the known noise of all cells, (n_1, ..., n_d), if it was given
+    standardization: the scaling between the caller's units and the model's
     """
 
     observations: Observations

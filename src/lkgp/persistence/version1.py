@@ -1,12 +1,12 @@
-"""Model files of format version 1, which lkgp 0.1 wrote, in the words of the present version."""
+"""Migrate model files of format version 1, written by lkgp 0.1, to the current version."""
 
 from typing import Any
 
 from torch import Tensor
 
-# Settings that have other names now, by class.
+# Settings that have been renamed, by class.
 RENAMED = {"BFGS": {"nats": "gain_per_parameter", "enough": "sufficient_observations"}}
-# What several ways of inference share.
+# Settings that several inference methods share.
 SHARED = (
     "residual_rtol",
     "sample_rtol",
@@ -21,7 +21,7 @@ SHARED = (
 
 
 def migrate(header: dict[str, Any], tensors: dict[str, Tensor]) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """The header and the tensors of a file of version 1 as a file of the present version has them."""
+    """Convert the header and the tensors of a version 1 file to the current version."""
     header = dict(header)
     for name in ("model", "given"):
         if name in header:
@@ -59,7 +59,7 @@ def _tensor_name(name: str) -> str:
 
 
 def _record(value: Any) -> Any:
-    """A record of settings; others as they are."""
+    """Convert a settings record; return anything else unchanged."""
     if not isinstance(value, dict):
         return value
     kind = value["class"]

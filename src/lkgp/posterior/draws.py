@@ -1,8 +1,8 @@
-"""Joint draws from the posterior by pathwise conditioning, and those that are kept.
+"""Joint draws from the posterior by pathwise conditioning, and a store that keeps some of them.
 
     draw(.)  =  m + f(.) + K(., X) (a - v),   v = A^-1 (f(X) + e),   f ~ GP(0, k),  e ~ N(0, D)
 
-f is one draw from the prior, a function of coordinates; the weights a - v are solved for once.
+f is a draw from the prior, a function of coordinates; the weights v are solved for once.
 """
 
 import logging
@@ -20,16 +20,16 @@ from lkgp.solvers import Reason, Solution
 
 log = logging.getLogger("lkgp.posterior")
 
-# Sets of draws, beside those behind the variance, that are kept for when they are asked again.
+# Number of sets of draws kept in memory, besides the one used for the variance: it trades memory against solving again.
 KEPT_DRAWS = 4
-# Sets of draws that are not kept any more, of which it is known which points they were asked for.
+# Number of discarded sets of draws whose requested points are remembered, so that the same draws can be made again.
 KEPT_REPLAY_LOGS = 1000
-# Added to the seed of the draws, so that their noise is not what the prior is drawn with.
+# Added to the seed of the draws, so that the noise does not reuse the random numbers of the prior draws.
 NOISE_SEED = 7919
 
 
 def joined(parts: Sequence[Solution]) -> Solution:
-    """The solutions for several right-hand sides as one."""
+    """Join the solutions for several blocks of right-hand sides into one."""
     failed = [part.reason for part in parts if not part.converged]
     return Solution(
         torch.cat([part.values for part in parts], dim=1),
@@ -42,11 +42,11 @@ def joined(parts: Sequence[Solution]) -> Solution:
 
 
 class PosteriorDraws:
-    """Joint draws of f from the posterior: functions that agree with themselves wherever they are asked.
+    """Joint draws of f from the posterior: functions with consistent values wherever they are evaluated.
 
     posterior: a `Posterior`
-    solution: of A v = f(X) + e, (n, num); solved for, unless it is given
-    seconds: that the solve took
+    solution: the solution of A v = f(X) + e, (n, num); computed unless it is given
+    seconds: run time of the solve
     """
 
     @torch.no_grad()
@@ -60,7 +60,7 @@ class PosteriorDraws:
         self.seconds = time.perf_counter() - began
 
     def _solve(self, seed: int) -> Solution:
-        """A v = f(X) + e for every draw, as many at a time as memory allows."""
+        """Solve A v = f(X) + e for every draw, as many at a time as memory allows."""
         posterior, grid = self.posterior, self.posterior.data.grid
         generator = torch.Generator(grid.index.device).manual_seed(seed + NOISE_SEED)
         scale, parts = posterior.model.noise_diagonal(posterior.data).detach().sqrt(), []
@@ -68,7 +68,7 @@ class PosteriorDraws:
             log.info("solving for draws %d to %d of %d", columns.start + 1, columns.stop, self.num)
             latent = self.prior(grid.coords, columns)
             noisy = grid.gather(latent)
-            # one by one, so that they do not depend on how many are drawn at a time
+            # one draw at a time, so that the numbers do not depend on the block size
             for column in noisy.unbind(dim=1):
                 column.add_(
                     scale * torch.randn(len(scale), generator=generator, dtype=scale.dtype, device=scale.device)
@@ -77,7 +77,7 @@ class PosteriorDraws:
         return joined(parts)
 
     def _blocks(self, cells: int) -> list[slice]:
-        """The draws, as many at a time as memory allows where they are evaluated at so many cells."""
+        """Blocks of draws, as many at a time as memory allows for evaluation at `cells` cells."""
         width = self.posterior.columns_at_once(cells)
         return [slice(start, min(start + width, self.num)) for start in range(0, self.num, width)]
 
@@ -94,10 +94,10 @@ class PosteriorDraws:
 
     @torch.no_grad()
     def variance(self, coords: Sequence[Tensor]) -> Tensor:
-        """The posterior variance at every cell, (n'_1, ..., n'_d), from these draws.
+        """Estimate the posterior variance at every cell, (n'_1, ..., n'_d), from these draws.
 
-        What the first points leave open is known exactly; only the rest is averaged over draws, each about its exact
-        mean.
+        The conditional variance given f on the fitted grid is known exactly; only the rest is averaged over draws, with
+        deviations from the exact mean.
         """
         given, left_open = self.prior.given_training(coords)
         total = torch.zeros_like(left_open)
@@ -108,10 +108,11 @@ class PosteriorDraws:
 
 
 class DrawStore:
-    """Draws by their number and seed: asked again, the same ones, also after they had to make room for others.
+    """Draws by their number and seed; a repeated request gives the same draws, even if they were discarded.
 
-    always: number and seed of draws that never make room
-    solved: every set that was solved for, in the order in which that happened
+    always: number and seed of the draws that are never discarded
+    kept: the draws in memory, oldest first
+    replay_logs: the replay logs of discarded draws, oldest first; see `PriorDraws`
     """
 
     def __init__(self, posterior: Any, always: tuple[int, int]) -> None:
@@ -120,7 +121,7 @@ class DrawStore:
         self.replay_logs: dict[tuple[int, int], list[Sequence[Tensor]]] = {}
 
     def get(self, num: int, seed: int) -> PosteriorDraws:
-        """`num` joint draws."""
+        """Return `num` joint draws, computing them if necessary."""
         if (num, seed) not in self.kept:
             self._make_room()
             self.kept[num, seed] = PosteriorDraws(self.posterior, num, seed)
@@ -128,7 +129,7 @@ class DrawStore:
         return self.kept[num, seed]
 
     def restore(self, num: int, seed: int, solution: Solution, log: Sequence[Sequence[Tensor]]) -> None:
-        """Keep draws whose weights are known."""
+        """Add draws whose weights are already known."""
         self.kept[num, seed] = PosteriorDraws(self.posterior, num, seed, solution)
         self.kept[num, seed].prior.replay(log)
 

@@ -1,11 +1,13 @@
-"""Posterior moments at chosen cells instead of whole grids: joint ones, as functions of the coordinates along the first
-factor, with gradients; and those of single cells, row by row.
+"""Posterior moments at chosen cells instead of whole grids.
+
+Joint moments are differentiable functions of the coordinates along the first factor; row moments are those of single
+cells.
 
 For cells * with prior covariance K(*, *) and covariances C = K(*, X) with the observations,
 
     mean  =  m + C a,      covariance  =  K(*, *) - C A^-1 C^T.
 
-A^-1 C^T is solved for without a gradient, as V; since A does not depend on the cells, d(C A^-1 C^T) = dC V + V^T dC^T.
+V = A^-1 C^T is computed without a gradient; since A does not depend on the cells, d(C A^-1 C^T) = dC V + V^T dC^T.
 """
 
 from collections.abc import Sequence
@@ -22,9 +24,10 @@ from lkgp.posterior.posterior import Posterior
 
 @dataclass(frozen=True, eq=False)
 class Cells:
-    """Cells for each of b separate questions: k m cells per question, of which the others run fastest.
+    """Batches of cells: k m cells in each of b independent batches, with `others` varying fastest.
 
-    points: along the first factor, (b, k, d_1); others: along the other factors, (m, d_j) for each, side by side
+    points: coordinates along the first factor, (b, k, d_1)
+    others: coordinates along the other factors, (m, d_j) each; row i of each array belongs to the same cell
     """
 
     points: Tensor
@@ -43,7 +46,7 @@ class Cells:
 
 
 def joint_moments(posterior: Posterior, groups: Sequence[Cells]) -> tuple[Tensor, Tensor]:
-    """Mean (b, c) and covariance (b, c, c) of the cells of all groups together."""
+    """Joint mean (b, c) and covariance (b, c, c) of the cells of all groups."""
     count = sum(group.count for group in groups)
     if not count:
         like = groups[0].points
@@ -98,9 +101,7 @@ def _prior(terms: Sequence[Term], a: Cells, b: Cells) -> Tensor:
 
 @torch.no_grad()
 def row_moments(posterior: Posterior, columns: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-    """Mean and variance of f at single cells, each (m,): row i of every one of `columns`, (m, d_k), is where cell i
-    lies.
-    """
+    """Mean and variance of f at m single cells, each (m,); row i of each of `columns` (m, d_k) locates cell i."""
     grid, model, parts = posterior.data.grid, posterior.model, []
     for rows in zip(*(column.split(posterior.columns_at_once()) for column in columns), strict=True):
         crosses = posterior.cross_factors(rows)

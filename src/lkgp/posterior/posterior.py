@@ -1,4 +1,4 @@
-"""The posterior: mean, variance and draws, written once for every way of inference.
+"""The posterior: mean, variance and draws, for every inference method.
 
 mean(.)  =  m + K(., X) a,      a = A^-1 (y - m)
 """
@@ -23,14 +23,14 @@ from lkgp.solvers import Solution
 
 
 class Posterior:
-    """The model given the data.
+    """The posterior of a model given data.
 
-    plan: how it is solved
-    seed: of the draws behind the variance
-    max_memory: bytes that large arrays may take at once
-    start: weights of similar data, (n,), from which the solve begins
-    solution: of A a = y - m, (n, 1); solved for, unless it is given
-    operators: what makes A
+    plan: the inference method, and why it was chosen
+    seed: random seed of the draws used for the variance
+    max_memory: limit in bytes on the large arrays in memory at once
+    start: weights of similar data, (n,), as an initial guess for the solve
+    solution: the solution of A a = y - m, (n, 1); computed unless it is given
+    operators: the class or function that makes A
     """
 
     @torch.no_grad()
@@ -60,19 +60,19 @@ class Posterior:
 
     @cached_property
     def system(self) -> System:
-        """A, ready to be solved with; made when it is first needed."""
+        """The system of equations with A, created when it is first needed."""
         with torch.no_grad():
             method = self.plan.method
             return method.system(self.model, self.data, columns=method.num_samples, operators=self.operators)
 
     def columns_at_once(self, cells: int = 0) -> int:
-        """How many right-hand sides are solved for at a time; or functions evaluated, at so many cells."""
+        """How many right-hand sides to solve for, or functions to evaluate at `cells` cells, at a time."""
         return columns_at_once(max(self.data.grid.num_cells, cells), self.max_memory)
 
     def inverse_times(self, rhs: Tensor, strict: bool = False) -> Tensor:
-        """A^-1 B for B (n, c), as many columns at a time as memory allows, with a complaint if it did not converge.
+        """A^-1 B for B (n, c), as many columns at a time as memory allows; warns if it does not converge.
 
-        strict: whether that is an error instead of a warning
+        strict: raise an error instead of a warning
         """
         blocks = rhs.split(self.columns_at_once(), dim=1)
         solution = joined([self.system.solve(columns.contiguous(), Purpose.MEAN) for columns in blocks])
@@ -84,14 +84,14 @@ class Posterior:
 
     @cached_property
     def _factors(self) -> list[list[Factor]]:
-        """K_k of every term over the points of the grid, in their own structure."""
+        """K_k of every term over the points of the grid, with their own structure."""
         with torch.no_grad():
             return [term.factors(self.data.grid.coords) for term in self.model.terms]
 
     def cross_factors(self, coords: Sequence[Tensor]) -> list[tuple[Tensor, ...]]:
-        """C_k, (n'_k, n_k), of every term: covariances of the points of each factor with those that were fitted.
+        """C_k, (n'_k, n_k), of every term: covariances of points of each factor with the fitted points.
 
-        Points that were fitted take their row of K_k, so that on and off the grid are the same numbers.
+        Fitted points take their row from K_k, so that results do not depend on whether a whole grid is requested.
         """
         known = self.data.grid.coords
         places = [locate(points, own) for points, own in zip(coords, known, strict=True)]
@@ -132,20 +132,21 @@ class Posterior:
             variance = prior - explained.to(prior.dtype)
         else:
             variance = self.draws(*self.behind_variance).variance(coords)
-        # A variance is never below the rounding of the numbers that it is the difference of.
+        # A variance is at least the rounding error of the numbers whose difference it is.
         return torch.maximum(variance, torch.finfo(prior.dtype).eps * prior)
 
     @torch.no_grad()
     def covariance(self, coords: Sequence[Tensor], strict: bool = False) -> Tensor:
-        """The joint posterior covariance of f at the cells of the product of `coords`, (N', N'): exact, one solve per
-        cell.
+        """The joint posterior covariance of f at the cells of the product of `coords`, (N', N').
 
-        strict: whether a solve that does not converge is an error instead of a warning
+        It is exact and takes one solve per cell.
+
+        strict: raise an error instead of a warning if a solve does not converge
         """
         pairs = list(enumerate(coords))
         terms = self.model.terms
         prior = sum_of(reduce(torch.kron, [term.cross_factor(k, x, x) for k, x in pairs]) for term in terms)
-        # C = K(., X), (N', n): at every observed cell, products of the factors' covariances
+        # C = K(., X), (N', n): the product of the factors' covariances at every observed cell
         cross = sum_of(self._at_observed(crosses) for crosses in self.cross_factors(coords))
         # K(., .) - C A^-1 C^T
         explained = cross @ self.inverse_times(cross.mT, strict)
@@ -156,25 +157,23 @@ class Posterior:
         parts = [c[:, index] for c, index in zip(crosses, self.data.grid.axis_index, strict=True)]
         return reduce(lambda a, b: (a[:, None, :] * b).flatten(0, 1), parts)
 
-    # How sure
+    # Accuracy, likelihood and draws
 
     @property
     def behind_variance(self) -> tuple[int, int]:
-        """Number and seed of the draws that the variance is computed from, where it is not exact."""
+        """Number and seed of the draws used for the variance if it is not exact."""
         return self.draw_store.always
 
     @property
     def variance_error(self) -> float:
-        """The relative standard error of a standard deviation: 0 where it is exact, else the Monte-Carlo error at
-        most.
-        """
+        """Relative standard error of a standard deviation: 0 if exact, else an upper bound on the Monte Carlo error."""
         return 0.0 if self.system.exact_variance else 1 / math.sqrt(2 * self.plan.method.num_samples)
 
     @torch.no_grad()
     def log_likelihood(self, num_probes: int | None = None, steps: int | None = None) -> tuple[float, float]:
-        """log p(y) and its standard error, which is 0 where it is exact.
+        """log p(y) and its standard error, which is 0 if the value is exact.
 
-        num_probes, steps: of the log-determinant, where it is estimated; those of the method by default
+        num_probes, steps: probes and Lanczos steps of an estimated log-determinant; by default those of the method
         """
         r = self.model.residuals(self.data)
         logdet, error = self.system.log_determinant(self.seed, num_probes, steps, self.max_memory)
@@ -183,7 +182,7 @@ class Posterior:
 
     @torch.no_grad()
     def draws(self, num: int, seed: int) -> PosteriorDraws:
-        """`num` joint draws; asked again with the same numbers, the same ones."""
+        """`num` joint draws; the same `num` and `seed` always give the same draws."""
         return self.draw_store.get(num, seed)
 
 
@@ -197,5 +196,5 @@ def condition(
     start: Tensor | None = None,
     operators: OperatorFactory = LatentKronecker,
 ) -> Posterior:
-    """The posterior of `model` given `data`, with the hyperparameters as they are; arguments as of `Posterior`."""
+    """The posterior of `model` given `data` at its current hyperparameters; arguments as in `Posterior`."""
     return Posterior(model, data, plan, seed=seed, max_memory=max_memory, start=start, operators=operators)

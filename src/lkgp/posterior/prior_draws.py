@@ -1,9 +1,9 @@
 """Draws from the prior, as functions of coordinates.
 
 A draw of one term on a product of points is (R_1 (x) ... (x) R_d) w with R_k R_k^T = K_k and w standard normal; a draw
-of the model is the sum over its terms. Where new points are asked for, R_k gets new rows and columns, [[R, 0], [C, S]],
-and w new entries, so that the joint covariance of old and new points is exact in every combination of factors, and what
-was drawn before does not change.
+of the model is the sum over its terms. When new points are requested, R_k is extended to [[R, 0], [C, S]], and w gets
+new entries, so that the joint covariance of old and new points is exact in every combination of factors, and earlier
+values do not change.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,12 +17,13 @@ from lkgp.linalg.products import kronecker_matmul
 from lkgp.linalg.roots import TriangularRoot
 from lkgp.model import LatentKroneckerGP, Term
 
-# Variances of new points below this share of the largest, for each of them, are rounding.
+# Conditional variances of new points below this fraction of the largest variance, times the number of new points, are
+# rounding errors.
 NEGLIGIBLE = 1e-13
 
 
 def locate(points: Tensor, known: Tensor) -> Tensor:
-    """For each of `points` (a, d) the row of `known` (b, d) that equals it, or -1, as (a,)."""
+    """For each of `points` (a, d), the index of the equal row of `known` (b, d), or -1; (a,)."""
     both = torch.cat([known, points])
     _, label = torch.unique(both, dim=0, return_inverse=True)
     row_of = torch.full((len(both),), -1, dtype=torch.long, device=points.device)
@@ -32,10 +33,10 @@ def locate(points: Tensor, known: Tensor) -> Tensor:
 
 @dataclass
 class FactorRoot:
-    """R_k over the points seen so far: blocks of points, each with its root given the blocks before it.
+    """R_k over all points so far, in blocks, each with its root conditional on the blocks before it.
 
-    term, factor: whose kernel
-    points: (u, d_k), all points so far
+    term, factor: the term, and the index k of its factor
+    points: all points so far, (u, d_k)
     root: R, (u, w)
     """
 
@@ -53,7 +54,7 @@ class FactorRoot:
         self.bases = [(slice(0, len(self.points)), slice(0, basis.rank), basis)]
 
     def coefficients(self, points: Tensor) -> Tensor:
-        """C with C R^T = K(points, points so far), (a, w): what the points so far tell of other points."""
+        """C with C R^T = K(points, points so far), (a, w): the regression of new points on those so far."""
         parts: list[Tensor] = []
         for rows, columns, basis in self.bases:
             cross = self.term.cross_factor(self.factor, points, self.points[rows])
@@ -63,7 +64,7 @@ class FactorRoot:
         return torch.cat(parts, dim=1)
 
     def rows(self, points: Tensor) -> Tensor:
-        """R at `points` (a, d_k), (a, w), after adding those that are new."""
+        """R at `points` (a, d_k), (a, w), after adding the new ones."""
         index = locate(points, self.points)
         new = torch.unique(points[index < 0], dim=0)
         if len(new):
@@ -86,7 +87,7 @@ class FactorRoot:
         self.points, self.root = torch.cat([self.points, new]), root
 
     def first_rows(self, points: Tensor, width: int) -> Tensor:
-        """What the first points tell of `points` (a, d_k), in their `width` columns, (a, width)."""
+        """The regression of `points` (a, d_k) on the first block of points, in its `width` columns, (a, width)."""
         first = self.bases[0][0]
         index = locate(points, self.points[first])
         rows = self.root[index, :width]
@@ -111,7 +112,7 @@ class TermDraws:
         return torch.randn(*shape, generator=self.generator, dtype=like.dtype, device=like.device)
 
     def roots_at(self, coords: Sequence[Tensor]) -> list[Tensor]:
-        """R_k at the points `coords`, with new normal numbers for those that are new."""
+        """R_k at the points `coords`; draws further normal numbers for new points."""
         roots = []
         for k, (factor, points) in enumerate(zip(self.factors, coords, strict=True)):
             roots.append(factor.rows(points))
@@ -123,7 +124,7 @@ class TermDraws:
         return roots
 
     def given_first(self, coords: Sequence[Tensor]) -> tuple[Callable[[slice], Tensor], Tensor]:
-        """What the draws on the first points tell of other cells; see `PriorDraws.given_training`."""
+        """The draws at other cells, conditional on the first points; see `PriorDraws.given_training`."""
         given, told, total = [], self.normals.new_ones(()), self.normals.new_ones(())
         for k, (factor, points, width) in enumerate(zip(self.factors, coords, self.num_given, strict=True)):
             rows = factor.first_rows(points, width)
@@ -136,10 +137,9 @@ class TermDraws:
 
 
 class PriorDraws:
-    """`num` draws of f - mean from the prior: functions that agree with themselves wherever and whenever they are
-    asked.
+    """`num` draws of f - mean from the prior: functions with consistent values wherever they are evaluated.
 
-    replay_log: the coordinates that brought new points, in their order
+    replay_log: the requested coordinates that added new points, in order
     """
 
     @torch.no_grad()
@@ -152,7 +152,7 @@ class PriorDraws:
 
     @torch.no_grad()
     def __call__(self, coords: Sequence[Tensor], columns: slice = slice(None)) -> Tensor:
-        """The draws, or some of them, at every cell of the product of `coords`, (N', num)."""
+        """The draws, or those in `columns`, at every cell of the product of `coords`, (N', num)."""
         before = [term.normals.shape for term in self.terms]
         roots = [term.roots_at(coords) for term in self.terms]
         if [term.normals.shape for term in self.terms] != before:
@@ -161,16 +161,16 @@ class PriorDraws:
         return sum_of(draws)
 
     def replay(self, log: Sequence[Sequence[Tensor]]) -> None:
-        """Draw what other draws of the same seed had drawn after these questions."""
+        """Repeat earlier requests, so that these draws equal earlier draws with the same seed."""
         for coords in log:
             self(coords, slice(0, 1))
 
     @torch.no_grad()
     def given_training(self, coords: Sequence[Tensor]) -> tuple[Callable[[slice], Tensor], Tensor]:
-        """What the draws on the first points tell of other cells, without drawing anything.
+        """The draws at other cells, conditional on the first points, without drawing any new numbers.
 
-        Returns a function from some of the draws to their conditional means (N', c), and the prior variance that is
-        left, (n'_1, ..., n'_d). Neither depends on which other cells were asked for.
+        Returns a function from a slice of the draws to their conditional means (N', c), and the conditional variance,
+        (n'_1, ..., n'_d). Neither depends on which other cells were requested before.
         """
         found = [term.given_first(coords) for term in self.terms]
         means = [mean for mean, _ in found]

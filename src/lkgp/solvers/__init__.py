@@ -1,4 +1,4 @@
-"""Solvers of A X = B. Each is a record of its settings; failure is part of what they return."""
+"""Solvers of A X = B. Each is a settings record; a failure to converge is part of the returned solution."""
 
 from lkgp.solvers.base import Reason, Solution, Solver, solve
 from lkgp.solvers.cg import ConjugateGradients

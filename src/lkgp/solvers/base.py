@@ -1,4 +1,4 @@
-"""What a solver is, what it returns, and how it says that it failed."""
+"""The interface of a solver, its return value, and how it reports failure."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -11,15 +11,15 @@ from lkgp.errors import InputError
 
 
 class Reason(Enum):
-    """Why a solve stopped. The value is what a person is told."""
+    """Why a solve stopped. The value is the message for users."""
 
     CONVERGED = "converged"
     ITERATION_LIMIT = (
         "the iteration limit was reached; raise max_iterations, loosen rtol, or use a stronger preconditioner"
     )
-    STAGNATED = "rounding stopped the progress; use float64, loosen rtol, or raise the noise"
-    NOT_POSITIVE_DEFINITE = "the matrix is not positive definite; raise the noise, or mend the kernels"
-    NON_FINITE = "a value that is not finite appeared; look for infinite or NaN hyperparameters"
+    STAGNATED = "rounding errors stopped the progress; use float64, loosen rtol, or raise the noise"
+    NOT_POSITIVE_DEFINITE = "the matrix is not positive definite; raise the noise, or fix the kernels"
+    NON_FINITE = "a NaN or infinite value appeared; check the hyperparameters"
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,10 +28,10 @@ class Solution:
 
     values: X, (n, c)
     residuals: (c,), |b - A x| / |b| of every column, recomputed from X at exit (0 where b = 0 and x = 0)
-    iterations: of the column that took longest
-    products: how many products of A with one column were spent, those that checked the residuals included
-    reason: why it stopped; the worst of all columns
-    rtol: the relative residual that was asked for
+    iterations: number of iterations of the slowest column
+    products: number of products of A with one column, including those that check the residuals
+    reason: why the worst column stopped
+    rtol: the requested relative residual
     """
 
     values: Tensor
@@ -49,18 +49,18 @@ class Solution:
         worst = float(self.residuals.max()) if len(self.residuals) else 0.0
         return (
             f"{self.reason.value} ({self.iterations} iterations, {self.products} products, "
-            f"worst relative residual {worst:.1e}, asked {self.rtol:.1e})"
+            f"worst relative residual {worst:.1e}, target {self.rtol:.1e})"
         )
 
 
 class Solver(Protocol):
-    """A record of settings with one `solve`.
+    """A settings record with one method, `solve`.
 
-    operator: anything symmetric positive definite with `@` on (n, c); some solvers also want `rows(index)` (b, n),
+    operator: anything symmetric positive definite with `@` on (n, c); some solvers also need `rows(index)` (b, n),
         `diagonal()` (n,) or `to_dense()` (n, n)
     rhs: B, (n, c)
     preconditioner: anything with `solve(R)`, an approximation of A^-1 R for R (n, c); not every solver uses one
-    x0: where to start, (n, c); zero if not given
+    x0: initial guess, (n, c); zero by default
     """
 
     @property
@@ -74,7 +74,7 @@ class Solver(Protocol):
 def solve(
     operator: Any, rhs: Tensor, solver: Solver, *, preconditioner: Any = None, x0: Tensor | None = None
 ) -> Solution:
-    """Solve A X = B with any solver; B may be (n,) or (n, c), and X has its shape."""
+    """Solve A X = B with any solver; B may be (n,) or (n, c), and X has the same shape."""
     columns = rhs[:, None] if rhs.ndim == 1 else rhs
     if columns.ndim != 2 or len(columns) != operator.shape[-1]:
         raise InputError(f"the right-hand side has shape {tuple(rhs.shape)}; it must have {operator.shape[-1]} rows.")
@@ -89,9 +89,9 @@ def solve(
 
 
 def column_norms(rhs: Tensor) -> Tensor:
-    """The norms (c,) of the columns of (n, c), and one for columns of zeros.
+    """The norms (c,) of the columns of (n, c), with 1 for columns of zeros.
 
-    Dividing by the largest entry first keeps the squares of tiny and huge data from under- and overflowing.
+    Dividing by the largest entry first keeps the squares of tiny or huge data from underflowing or overflowing.
     """
     largest = rhs.abs().amax(dim=0)
     largest = torch.where(largest > 0, largest, torch.ones_like(largest))
@@ -105,13 +105,13 @@ def scaled_residual(operator: Any, values: Tensor, rhs: Tensor, norms: Tensor) -
 
 
 def reason_at_exit(residuals: Tensor, rtol: float, otherwise: Reason) -> Reason:
-    """Converged if every true residual is small enough; else non-finite, or `otherwise`."""
+    """Converged if every true residual is small enough; otherwise non-finite, or `otherwise`."""
     if bool((residuals <= rtol).all()):
         return Reason.CONVERGED
     return otherwise if bool(torch.isfinite(residuals).all()) else Reason.NON_FINITE
 
 
 def not_solved(rhs: Tensor, reason: Reason, rtol: float) -> Solution:
-    """The solution of a solver that could not begin: zero, whose residual is that of the right-hand side."""
+    """The result of a solver that could not start: zero, with the right-hand side as its residual."""
     residuals = torch.where(torch.isfinite(rhs).all(dim=0), (rhs != 0).any(dim=0).to(rhs.dtype), torch.nan)
     return Solution(torch.zeros_like(rhs), residuals, 0, 0, reason, rtol)

@@ -11,19 +11,19 @@ from lkgp.settings import Settings, check_positive
 from lkgp.solvers.base import Reason, Solution, column_norms, not_solved
 from lkgp.solvers.refinement import Correction, LinearEquations, refine
 
-# Inner products work on this many entries at a time (8 MB in float64), so that no array of the size of the unknowns is
-# made.
+# Inner products work on this many entries at a time (8 MB in float64), so that no array as large as the unknowns is
+# created.
 DOT_ENTRIES = 2**20
-# Each descent aims a little below the goal, so that the true residual, which rounds differently, is below it too.
+# Each descent aims at this fraction of the target, so that the true residual, which rounds differently, meets it too.
 AIM = 0.9
 
 
 @dataclass(frozen=True)
 class ConjugateGradients(Settings):
-    """Stops each column when its own residual is small enough, and freezes it there.
+    """Preconditioned conjugate gradients; each column stops when its own residual is small enough.
 
-    rtol: relative residual that every column must reach, by the true residual
-    max_iterations: at most, over all restarts
+    rtol: true relative residual that every column must reach
+    max_iterations: maximum number of iterations over all restarts
     """
 
     rtol: float = 1e-6
@@ -41,15 +41,15 @@ class ConjugateGradients(Settings):
 
 
 class DescentEquations(LinearEquations):
-    """A X = B, corrected by conjugate gradients that start at the true residual."""
+    """A X = B, corrected by conjugate gradients started at the true residual."""
 
     def __init__(self, operator: Any, rhs: Tensor, norms: Tensor, rtol: float, preconditioner: Any) -> None:
         super().__init__(operator, rhs, norms, rtol)
         self.preconditioner = preconditioner
 
     def correct(self, unknowns: Tensor, active: Tensor, residual: Tensor, excess: Tensor, budget: int) -> Correction:
-        # The residual that conjugate gradients carry along drifts from the true one; `refine` starts them again from
-        # there. They work on the unknowns themselves: a step of its own would be one more array of their size.
+        # The residual that conjugate gradients update recursively drifts from the true one; `refine` restarts them
+        # from the latter. They update the unknowns in place: a separate step would be one more array of that size.
         goal = AIM * self.rtol
         products, iterations, failure = descend(
             self.operator, self.preconditioner, unknowns, residual, active, goal, budget
@@ -74,14 +74,14 @@ def descend(
     energy: bool = False,
     astray: float = math.inf,
 ) -> tuple[int, int, Reason | None]:
-    """Run until the carried residuals of the `active` columns are below `goal`; changes x and r in place.
+    """Iterate until the recursive residuals of the `active` columns are below `goal`; changes x and r in place.
 
-    Columns that are done leave the working arrays, so they cost nothing more and 0 / 0 cannot arise.
-    Returns the products spent, the iterations, and what went wrong, if anything.
+    Finished columns leave the working arrays, so they cost nothing more and 0 / 0 cannot arise.
+    Returns the number of products, the number of iterations, and what went wrong, if anything.
 
     x: (n, c); r: (n, a); active: the columns of x that r belongs to, (a,)
     energy: whether residuals are measured by the preconditioner, r^T M^-1 r, instead of r^T r
-    astray: a residual that is larger than this has been led so far by rounding that going on is of no use
+    astray: give up if a residual exceeds this, because rounding errors have taken over
     """
     p = r.clone() if preconditioner is None else preconditioner.solve(r)
     rz = column_dots(r, p)
@@ -119,6 +119,6 @@ def descend(
 
 
 def column_dots(a: Tensor, b: Tensor) -> Tensor:
-    """The inner products (c,) of the columns of two (n, c), block by block so that no array of their size is made."""
+    """The inner products (c,) of the columns of two arrays (n, c), block by block to save memory."""
     rows = max(1, DOT_ENTRIES // a.shape[1])
     return torch.stack([(x * y).sum(dim=0) for x, y in zip(a.split(rows), b.split(rows), strict=True)]).sum(dim=0)

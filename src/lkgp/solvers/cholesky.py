@@ -1,4 +1,4 @@
-"""Dense Cholesky: for small systems, and to check the others by."""
+"""Dense Cholesky, for small systems and as a reference for the other solvers."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +19,7 @@ from lkgp.solvers.base import (
 
 @dataclass(frozen=True)
 class Cholesky(Settings):
-    """Forms the matrix and factorises it, then refines the solution once.
+    """Dense Cholesky factorisation, followed by one step of iterative refinement.
 
     rtol: the relative residual that counts as converged
     """

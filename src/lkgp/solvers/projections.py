@@ -15,9 +15,9 @@ from lkgp.solvers.refinement import Correction, LinearEquations, refine
 class AlternatingProjections(Settings):
     """Greedy block Gauss-Seidel: each iteration solves the block of cells with the largest residual.
 
-    rtol: relative residual that every column must reach, by the true residual
-    block_size: cells per block; its rows are formed, (block_size, n)
-    max_iterations: blocks at most
+    rtol: true relative residual that every column must reach
+    block_size: cells per block; the rows of a block are formed, (block_size, n)
+    max_iterations: maximum number of block solves
     """
 
     rtol: float = 1e-6
@@ -36,7 +36,7 @@ class AlternatingProjections(Settings):
 
 
 class BlockEquations(LinearEquations):
-    """A X = B, corrected block by block; the Cholesky factors of the blocks are kept."""
+    """A X = B, corrected block by block; the Cholesky factors of the blocks are cached."""
 
     def __init__(self, operator: Any, rhs: Tensor, norms: Tensor, rtol: float, block_size: int) -> None:
         super().__init__(operator, rhs, norms, rtol)
@@ -49,7 +49,7 @@ class BlockEquations(LinearEquations):
         step = torch.zeros_like(residual)
         norm = torch.linalg.vector_norm(residual, dim=0)
         while iterations < budget and bool((norm > self.rtol).any()) and bool(torch.isfinite(norm).all()):
-            # The block with the largest residual, each column counted in units of what it still has to gain.
+            # The block with the largest residual, each unfinished column weighted by the inverse of its norm.
             weight = torch.where(norm > self.rtol, 1 / norm, torch.zeros_like(norm))
             gain = torch.zeros(len(self.blocks), dtype=residual.dtype, device=residual.device)
             gain.index_add_(0, self.label, (residual * weight).square().sum(dim=1))
@@ -61,12 +61,12 @@ class BlockEquations(LinearEquations):
                 if int(info) != 0:
                     return Correction(step, iterations, products, Reason.NOT_POSITIVE_DEFINITE)
                 self.factors[chosen] = factor
-            # x_B += A_BB^-1 r_B, and the residual changes by A[:, B] times that.
+            # x_B += A_BB^-1 r_B, and the residual changes by -A[:, B] times that.
             change = torch.cholesky_solve(residual[cells], self.factors[chosen])
             step[cells] += change
             residual -= rows.mT @ change
             iterations += 1
-            # The work of one block is its share of a product.
+            # The work for one block is counted as a fraction of a product.
             products += -(-columns * len(cells) // n)
             norm = torch.linalg.vector_norm(residual, dim=0)
         return Correction(step, iterations, products)

@@ -1,6 +1,4 @@
-"""One loop for all solves: correct a solution until its true residual is small enough, and know when that no longer
-helps.
-"""
+"""Iterative refinement, the loop behind all solves: correct until the true residual is small or stagnates."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -11,14 +9,16 @@ from torch import Tensor
 
 from lkgp.solvers.base import Reason, Solution, scaled_residual
 
-# A correction must at least halve the error of a column; less is rounding.
+# A correction must at least halve the error of a column; if it gains less, rounding errors dominate.
 LEAST_PROGRESS = 0.5
 
 
 @dataclass(frozen=True, eq=False)
 class Correction:
-    """step: what was added to some columns of the unknowns, (m, a); None where it is not known and cannot be taken back
-    failure: why no more can be done, if so
+    """The outcome of one correction.
+
+    step: what was added to some columns of the unknowns, (m, a); None if it is unknown and cannot be undone
+    failure: why no further correction is possible; None if one is
     """
 
     step: Tensor | None
@@ -28,30 +28,31 @@ class Correction:
 
 
 class Refinable(ABC):
-    """Linear equations for unknowns (m, c) whose residual can be computed, and approximately solved for.
+    """Linear equations for unknowns (m, c) with a computable residual and an approximate solver.
 
-    residual_products: products that one look at the true residual costs
+    residual_products: number of products needed to compute the true residual
     """
 
     residual_products: int
 
     @abstractmethod
     def residual(self, unknowns: Tensor) -> Tensor:
-        """What is left of the right-hand side, (m, c); the unknowns may be improved in place where that is cheap."""
+        """The residual, (m, c); the unknowns may be improved in place if that is cheap."""
 
     @abstractmethod
     def size(self, residual: Tensor) -> Tensor:
-        """The size of the error that a residual stands for, (c,)."""
+        """The size of the errors that the residuals correspond to, (c,)."""
 
     @abstractmethod
     def excess(self, unknowns: Tensor, residual: Tensor, size: Tensor, first: bool) -> Tensor:
-        """How many times too large the errors are, (c,); at most one where a column is done. first: before any
-        correction.
+        """The ratio of the errors to their targets, (c,), at most 1 for finished columns.
+
+        first: whether no correction has been made yet
         """
 
     @abstractmethod
     def correction(self, residual: Tensor, excess: Tensor, budget: int) -> Correction:
-        """An approximate solution for the right-hand side `residual` (m, a), with `budget` iterations at most.
+        """Solve approximately for the right-hand side `residual` (m, a), with at most `budget` iterations.
 
         The residual may be overwritten.
         """
@@ -67,14 +68,12 @@ class Refinable(ABC):
         return found
 
     def sharpen(self) -> bool:
-        """Compute corrections more accurately from now on; False if they already are as accurate as can be."""
+        """Compute corrections more accurately from now on; False if they are already as accurate as possible."""
         return False
 
 
 class LinearEquations(Refinable):
-    """A X = B for B (n, c), in units of the norms of its columns, so that no number here depends on the units of the
-    data.
-    """
+    """A X = B for B (n, c), with columns scaled to norm 1, so that nothing depends on the units of the data."""
 
     def __init__(self, operator: Any, rhs: Tensor, norms: Tensor, rtol: float) -> None:
         self.operator, self.rhs, self.norms, self.rtol = operator, rhs, norms, rtol
@@ -82,7 +81,7 @@ class LinearEquations(Refinable):
         self._untouched = False
 
     def begin(self, x0: Tensor | None) -> Tensor:
-        """Where to start: at x0 (n, c), or at zero."""
+        """The initial unknowns: x0 (n, c), or zero."""
         self._untouched, self._given = x0 is None, x0 is not None
         return torch.zeros_like(self.rhs) if x0 is None else x0 / self.norms
 
@@ -93,7 +92,7 @@ class LinearEquations(Refinable):
         residual = scaled_residual(self.operator, unknowns, self.rhs, self.norms)
         if self._given:
             self._given, self.first_products = False, self.rhs.shape[1]
-            # A start that is worse than zero is no start.
+            # Ignore an initial guess that is worse than zero.
             worse = ~(torch.linalg.vector_norm(residual, dim=0) < 1)
             unknowns[:, worse], residual[:, worse] = 0.0, self.rhs[:, worse] / self.norms[worse]
         return residual
@@ -105,7 +104,7 @@ class LinearEquations(Refinable):
         return size / self.rtol
 
     def solution(self, refined: "Refined") -> Solution:
-        """What was found, in the units of B."""
+        """The solution in the units of B."""
         products = self.first_products + refined.products
         values = refined.unknowns.mul_(self.norms)
         return Solution(values, refined.size, refined.iterations, products, refined.reason, self.rtol)
@@ -113,7 +112,10 @@ class LinearEquations(Refinable):
 
 @dataclass(frozen=True, eq=False)
 class Refined:
-    """unknowns: (m, c); residual: (m, c), true; size, excess: (c,), of the errors; reason: why it stopped."""
+    """The outcome of a refinement.
+
+    unknowns: (m, c); residual: the true residual, (m, c); size, excess: (c,), of the errors; reason: why it stopped
+    """
 
     unknowns: Tensor
     residual: Tensor
@@ -125,10 +127,11 @@ class Refined:
 
 
 def refine(equations: Refinable, unknowns: Tensor, max_iterations: int) -> Refined:
-    """Correct `unknowns` (m, c), in place, until every column is done or no longer gains by it.
+    """Correct `unknowns` (m, c), in place, until every column has converged or stopped improving.
 
-    A column counts as done by its true residual only. A correction that made a column worse is taken back. A column
-    whose error a correction did not halve is sharpened or, where that cannot be, left as it is while the others go on.
+    Convergence is judged by the true residual only. A correction that makes a column worse is undone. If a correction
+    fails to halve the error of a column, later corrections are made more accurate; if that is impossible, the column is
+    left as it is while the others continue.
     """
     residual = equations.residual(unknowns)
     size = equations.size(residual)
@@ -162,7 +165,7 @@ def refine(equations: Refinable, unknowns: Tensor, max_iterations: int) -> Refin
         size = equations.size(residual)
         worse = ~(size[active] <= before[active])
         if bool(worse.any()) and found.step is not None:
-            # Rounding led astray, or the matrix is not positive definite: these columns stay as they were.
+            # Rounding errors dominated, or the matrix is not positive definite: undo these corrections.
             unknowns[:, active[worse]] -= found.step[:, worse]
             residual, products = equations.residual(unknowns), products + equations.residual_products
             size = equations.size(residual)

@@ -1,4 +1,4 @@
-"""Stochastic gradient descent on the quadratic whose minimum is the solution."""
+"""Stochastic gradient descent on the quadratic function whose minimum is the solution."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -19,20 +19,19 @@ from lkgp.solvers.base import (
 
 @dataclass(frozen=True)
 class StochasticGradientDescent(Settings):
-    """Steps along random coordinates of the gradient of x^T A x / 2 - x^T b, with momentum and an average of the
-    iterates.
+    """Stochastic gradient descent on x^T A x / 2 - x^T b, with momentum and iterate averaging.
 
-    Each step looks at `batch_size` random rows only. It wants many cheap steps where conjugate gradients want few dear
-    ones, and is meant for rough solutions (rtol of 0.01) of systems too large to go over in full.
+    Each step uses only `batch_size` random rows. It takes many cheap steps where conjugate gradients take a few
+    expensive ones, and is meant for rough solutions (rtol of 0.01) of systems too large for full products.
 
-    rtol: relative residual that every column must reach, by the true residual
-    batch_size: rows a step
+    rtol: true relative residual that every column must reach
+    batch_size: rows per step
     step_size: in units of 1 / (largest eigenvalue of the diagonally scaled matrix), which is estimated
-    momentum: share of the last step that is taken again
-    averaging: share of the new iterate in the running average
-    max_iterations: steps at the most
-    check_every: steps between two looks at the true residual
-    seed: which rows are drawn
+    momentum: fraction of the previous step that is repeated
+    averaging: weight of the new iterate in the running average
+    max_iterations: maximum number of steps
+    check_every: number of steps between two checks of the true residual
+    seed: random seed of the rows
     """
 
     rtol: float = 1e-2
@@ -87,7 +86,7 @@ class StochasticGradientDescent(Settings):
             products += -(-self.check_every * columns * batch // n) + columns
             norm = torch.linalg.vector_norm(scaled_residual(operator, average, rhs, norms), dim=0)
             if not bool(torch.isfinite(norm).all()) or bool((norm > 1e3).any()):
-                # Diverged: begin again at the best point with half the step.
+                # Diverged: restart from the best point with half the step size.
                 step = step / 2
                 x, average = best.clone(), best.clone()
                 velocity.zero_()
@@ -98,9 +97,7 @@ class StochasticGradientDescent(Settings):
         return Solution(best.mul_(norms), best_norm, iterations, products, reason, self.rtol)
 
     def _largest_eigenvalue(self, operator: Any, diagonal: Tensor, generator: torch.Generator) -> tuple[Tensor, int]:
-        """An estimate of the largest eigenvalue of D^-1/2 A D^-1/2, D its diagonal, by power iteration; and its
-        products.
-        """
+        """Estimate the largest eigenvalue of D^-1/2 A D^-1/2, D = diag A, by power iteration; count its products."""
         root = diagonal.sqrt()[:, None]
         vector = torch.randn(len(diagonal), 1, generator=generator, dtype=diagonal.dtype, device=diagonal.device)
         for _ in range(20):

@@ -12,10 +12,10 @@ from lkgp.settings import check_positive
 
 @dataclass(frozen=True)
 class Adam(Optimizer):
-    """First order, for stochastic gradients.
+    """Adam, a first-order method for stochastic gradients.
 
-    tolerance: stops when no entry of the gradient, per observation, is larger
-    value_every: steps between two estimates of the likelihood, by which the best parameters are known
+    tolerance: stop when no entry of the gradient, per observation, exceeds this
+    value_every: number of steps between two estimates of the likelihood, which determine the best parameters
     """
 
     learning_rate: float = 0.1
@@ -39,7 +39,7 @@ class Adam(Optimizer):
             last = step == self.max_steps - 1
             here = objective.evaluate(value=last or step % self.value_every == 0)
             if not np.isfinite(here.gradient).all():
-                # Back out of the step that led here, and go on more carefully.
+                # Undo the step that led here, and continue with half the learning rate.
                 objective.parameters.set(good)
                 for group in adam.param_groups:
                     group["lr"] /= 2
@@ -52,4 +52,4 @@ class Adam(Optimizer):
             if not last:
                 adam.step()
         limit = f"the limit of {self.max_steps} steps was reached"
-        return False, f"{limit}; raise max_steps of Adam if the likelihood still rises"
+        return False, f"{limit}; raise max_steps of Adam if the likelihood is still rising"

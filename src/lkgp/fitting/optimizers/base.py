@@ -1,4 +1,4 @@
-"""What an optimiser is: a record of settings that moves the parameters of an objective to their optimum."""
+"""The interface of an optimiser: a settings record that moves the parameters of an objective to their optimum."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -13,8 +13,8 @@ INTERRUPTED = "interrupted; the best parameters so far are kept"
 class Outcome:
     """How a search ended.
 
-    objective: the one that was evaluated; its model has the best parameters
-    reason: why it stopped, in words
+    objective: the objective that was evaluated; its model has the best parameters
+    reason: why the search stopped
     """
 
     objective: Objective
@@ -27,18 +27,17 @@ class Outcome:
 
 
 class Optimizer(Settings, ABC):
-    """A way to search; a new one is one new file with a frozen dataclass.
+    """A search method; to add one, write a frozen dataclass in a new file.
 
-    sufficient_observations: observations on which a search may end, where there are many more; None goes on to all of
-        them
+    sufficient_observations: a search may end on a subset with this many observations; None always uses all of them
     """
 
     sufficient_observations: int | None = None
 
     def maximise(self, objective: Objective, from_part: bool = False) -> Outcome:
-        """Leave the model at the best parameters; Ctrl-C ends the search with those that were seen so far.
+        """Move the model to the best parameters; Ctrl-C ends the search with the best ones so far.
 
-        from_part: whether the parameters are an optimum on a part of the data
+        from_part: whether the initial parameters are an optimum on a subset of the data
         """
         try:
             converged, reason = self.search(objective)
@@ -49,4 +48,4 @@ class Optimizer(Settings, ABC):
 
     @abstractmethod
     def search(self, objective: Objective) -> tuple[bool, str]:
-        """Evaluate the objective at ever better places. Returns whether that converged, and why it stopped."""
+        """Evaluate the objective at better and better points; return whether it converged, and why it stopped."""

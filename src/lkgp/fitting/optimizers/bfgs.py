@@ -1,4 +1,4 @@
-"""BFGS in a trust region, begun with the average information."""
+"""Trust-region BFGS that starts from the average information."""
 
 import math
 from dataclasses import dataclass
@@ -10,26 +10,26 @@ from lkgp.fitting.objective import Evaluation, Objective
 from lkgp.fitting.optimizers.base import INTERRUPTED, Optimizer, Outcome
 from lkgp.settings import check_positive
 
-# The improvement, per observation, below which a search with estimated gradients stops by default.
+# The improvement, per observation, below which a search with estimated gradients stops by default. It is looser than
+# that of an exact search, because the gradients have errors of their own.
 STOCHASTIC_IMPROVEMENT = 1e-4
-# Where the gradient is exact, gains below this for each parameter are not worth a step: each is then within a tenth of
-# its standard error of the optimum (a tenth squared over two).
+# With exact gradients, gains in nats below this per parameter are not worth a step: each parameter is then within a
+# tenth of its standard error of the optimum (0.1^2 / 2).
 EXACT_GAIN = 0.005
-# How much the log-likelihood may gain, per observation, with the logarithm of the noise variance, before that is raised
-# by so much ahead of all else, and how often: 4^8 is more than any part of the data can have hidden.
+# If the derivative of the log-likelihood, per observation, with respect to the log noise variance exceeds FAR_TOO_SURE,
+# the log noise variance is raised by RAISE before anything else, at most MOST_RAISES times: a factor of 4^8 is more
+# than any subset of the data can have hidden.
 FAR_TOO_SURE, RAISE, MOST_RAISES = 0.5, math.log(4.0), 8
 
 
 @dataclass(frozen=True)
 class BFGS(Optimizer):
-    """Second order: the average information at first, corrected by how the gradient changes, in a region where it can
-    be trusted.
+    """A second-order method: the average information, updated by BFGS, in a trust region.
 
-    improvement: stops when a step is expected to improve the log-likelihood, per observation, by less
-    gain_per_parameter: and, where the gradient is an estimate, by less than so many nats for each parameter; one that
-        is wrong by its own standard error costs half a nat
-    sufficient_observations: observations on which a search may end, where there are many more; None goes on to all of
-        them
+    improvement: stop when the expected improvement of the log-likelihood, per observation, is below this
+    gain_per_parameter: with estimated gradients, also stop when the expected improvement is below this many nats per
+        parameter; a parameter that is off by its standard error costs half a nat
+    sufficient_observations: a search may end on a subset with this many observations; None always uses all of them
     """
 
     max_steps: int = 100
@@ -52,7 +52,7 @@ class BFGS(Optimizer):
         per_parameter = EXACT_GAIN if exact else self.gain_per_parameter
         least_gain = max(self.improvement * objective.num_observed, per_parameter * objective.num_free)
         if not exact:
-            # Whoever asks for more than by default gets solves that are as much better.
+            # A stricter stopping rule than the default needs correspondingly more accurate solves.
             strictness = min(1.0, math.sqrt(self.improvement / STOCHASTIC_IMPROVEMENT))
             objective = objective.with_method(objective.method.for_search(objective.num_free, least_gain, strictness))
         accepted = [objective.parameters.get()]
@@ -75,12 +75,11 @@ class BFGS(Optimizer):
 
 
 def with_sufficient_noise(objective: Objective) -> Evaluation | None:
-    """Give the model as much more noise as the likelihood strongly asks for. Returns the objective there, if the noise
-    is free.
+    """Raise the noise as long as the likelihood strongly demands it; return the objective, if the noise is free.
 
-    The part of the data that a start was found on may have been tamer than the rest. A model that is far too sure of
-    itself is improved by shorter lengths as well as by noise, and a search that begins with all of them at once may end
-    at an optimum with far too short ones.
+    The subset of the data on which the starting values were found may have been less variable than the rest. A model
+    that is far too confident can be improved by shorter length scales as well as by more noise, and a search over all
+    parameters at once may end at an optimum with length scales that are far too short.
     """
     found = (objective.parameters.positions(level) for level in objective.model.noise.levels())
     levels = np.array([position for positions in found for position in positions], dtype=int)

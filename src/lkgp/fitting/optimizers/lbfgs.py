@@ -11,16 +11,16 @@ from lkgp.fitting.objective import Objective
 from lkgp.fitting.optimizers.base import Optimizer
 from lkgp.settings import check_positive
 
-# Steps whose changes of the gradient are remembered.
+# Number of past steps from which L-BFGS builds its curvature: more steps make it more accurate but use more memory.
 MEMORY = 20
 
 
 @dataclass(frozen=True)
 class LBFGS(Optimizer):
-    """Quasi-Newton steps, for likelihoods whose value and gradient agree.
+    """L-BFGS-B, a quasi-Newton method for likelihoods with exact values and gradients.
 
-    tolerance: stops when no entry of the gradient, per observation, is larger
-    improvement: stops when a step improves the objective, per observation, by less
+    tolerance: stop when no entry of the gradient, per observation, exceeds this
+    improvement: stop when a step improves the objective, per observation, by less than this
     """
 
     max_steps: int = 200
@@ -38,8 +38,8 @@ class LBFGS(Optimizer):
             if math.isfinite(here.value) and np.isfinite(here.gradient).all():
                 return -here.value / n, -here.gradient / n
             if not math.isfinite(objective.best_value) and not objective.too_large:
-                raise torch.linalg.LinAlgError("the likelihood cannot be computed at the first hyperparameters")
-            # A wall for the line search, which then steps back.
+                raise torch.linalg.LinAlgError("the likelihood cannot be computed at the initial hyperparameters")
+            # A large value makes the line search step back.
             best = -objective.best_value / n
             return best + 10 * max(1.0, abs(best)), np.zeros_like(flat)
 
@@ -55,6 +55,6 @@ class LBFGS(Optimizer):
             return True, f"converged after {result.nit} steps"
         if result.nit >= self.max_steps:
             return False, f"the limit of {self.max_steps} steps was reached; raise max_steps of LBFGS"
-        # The line search found nothing better: the optimum to within rounding, if the gradient is small there.
+        # The line search found nothing better. If the gradient is small, this is the optimum up to rounding.
         small = bool(np.abs(result.jac).max() <= 100 * self.tolerance)
         return small, f"no better point was found after {result.nit} steps"

@@ -23,12 +23,10 @@ __all__ = [
 
 
 def as_factor(matrix: Tensor | LinearOperator) -> Factor:
-    """A factor as it is, and a plain matrix as a dense one."""
+    """Turn a plain matrix into a dense factor; return a factor unchanged."""
     return matrix if isinstance(matrix, Factor) else DenseFactor(matrix)
 
 
 def structure_for(function: CovarianceFunction, coords: Tensor) -> str:
-    """The kind of factor that serves a kernel over the points `coords` (n_k, d_k) best; dense where none says that
-    it does.
-    """
+    """The most suitable kind of factor for a kernel over the points `coords` (n_k, d_k); dense by default."""
     return next((kind for kind, factor in Factor.kinds.items() if factor.suits(function, coords)), DenseFactor.kind)

@@ -1,8 +1,7 @@
-"""What a factor of a Kronecker product is: a symmetric matrix that keeps its structure until it is asked for a part of
-it.
+"""The base class of the factors of a Kronecker product: symmetric matrices that keep their structure.
 
-Every kind of factor is one file in this folder and a subclass of `Factor`. It is a `LinearOperator`, so `@`,
-`diagonal()` and indexing are spelled as in the rest of that library.
+Each kind of factor is one file in this folder and a subclass of `Factor`. It is a `LinearOperator`, so `@`,
+`diagonal()` and indexing work as usual in that library.
 """
 
 import math
@@ -18,20 +17,20 @@ from lkgp.errors import InputError, TooLargeError
 from lkgp.linalg.eigenbasis import FactorBasis
 from lkgp.linalg.roots import TriangularRoot, root_by_rows
 
-# Work arrays of structured products are kept near this many entries (32 MB in float64), so that they stay small beside
-# the grid.
+# Work arrays of structured products have about this many entries (32 MB in float64), so that they stay small compared
+# with the grid.
 WORK_ENTRIES = 2**22
-# A structured factor with more points than this is not turned into a matrix: 8192^2 numbers in float64 are half a
-# gigabyte.
+# A structured factor with more points than this is never formed as a dense matrix: 8192^2 numbers in float64 take half
+# a gigabyte.
 MOST_DENSE_POINTS = 8192
-# The eigenpairs of such a factor are found from single rows, one after the other; beyond this many that takes minutes.
+# The eigenpairs of such a factor are computed from single rows, one at a time; more than this many would take minutes.
 MOST_MODES_BY_ROWS = 2000
 
 
 class CovarianceFunction(Protocol):
-    """A kernel as the factors see it.
+    """The interface of a kernel that factors use.
 
-    kernel: the GPyTorch kernel itself, by which a structure may know whether it suits
+    kernel: the GPyTorch kernel itself, from which a structure may decide whether it is suitable
     stationary: whether k(x, x') depends on x - x' only
     """
 
@@ -46,9 +45,9 @@ class CovarianceFunction(Protocol):
 
 
 class Factor(LinearOperator):
-    """K_k, (n_k, n_k). A subclass says how it multiplies; everything else has a default that forms blocks of rows.
+    """K_k, (n_k, n_k). A subclass implements products; everything else has a default that forms blocks of rows.
 
-    kind: the name of the structure, under which it is registered
+    kind: the name under which the structure is registered
     """
 
     kind: ClassVar[str] = ""
@@ -59,7 +58,7 @@ class Factor(LinearOperator):
         if cls.kind:
             Factor.kinds[cls.kind] = cls
 
-    # Making one
+    # Construction
 
     @classmethod
     @abstractmethod
@@ -68,9 +67,7 @@ class Factor(LinearOperator):
 
     @classmethod
     def suits(cls, function: CovarianceFunction, coords: Tensor) -> bool:
-        """Whether this structure is the cheapest known one for a kernel over these points; never without being
-        asked.
-        """
+        """Whether to choose this structure automatically for a kernel over these points; False by default."""
         return False
 
     # Parts
@@ -84,7 +81,7 @@ class Factor(LinearOperator):
         return self.diagonal(dim1=-2, dim2=-1)
 
     def dense(self) -> Tensor:
-        """The whole matrix, (n_k, n_k); refused where a structure was chosen because the matrix would be too large."""
+        """The whole matrix, (n_k, n_k); raises an error if it would be too large."""
         points = self.shape[-2]
         if points > MOST_DENSE_POINTS:
             raise InputError(
@@ -95,7 +92,7 @@ class Factor(LinearOperator):
         return self.rows_at(torch.arange(points, device=self.device))
 
     def largest_row_sum(self) -> float:
-        """The largest sum of the absolute values of a row: no eigenvalue is larger."""
+        """The largest absolute row sum, which bounds all eigenvalues."""
         points = self.shape[-2]
         blocks = torch.arange(points, device=self.device).split(max(1, WORK_ENTRIES // points))
         return max(float(self.rows_at(block).abs().sum(dim=1).max()) for block in blocks)
@@ -109,13 +106,13 @@ class Factor(LinearOperator):
         root, left = self._root_by_rows(min(largest_tail, largest_value) / self.shape[-2], MOST_MODES_BY_ROWS)
         if left > largest_tail:
             raise TooLargeError(
-                f"a factor of {self.shape[-2]} points has more than the {MOST_MODES_BY_ROWS} modes that can be found "
-                "row by row"
+                f"a factor of {self.shape[-2]} points has more than {MOST_MODES_BY_ROWS} modes, the most that can be "
+                "computed row by row"
             )
         return FactorBasis.of_root(root, left, largest_tail, largest_value)
 
     def leading(self, most: int, threshold: float) -> FactorBasis:
-        """About the `most` leading eigenpairs, as far as they exceed `threshold`; see `FactorBasis.leading`."""
+        """About the `most` leading eigenpairs that exceed `threshold`; see `FactorBasis.leading`."""
         if self.shape[-2] <= MOST_DENSE_POINTS:
             return FactorBasis.leading(self.dense(), most, threshold)
         return FactorBasis.of_root(*self._root_by_rows(threshold, most), 0.0, threshold)
@@ -138,28 +135,26 @@ class Factor(LinearOperator):
         return self.matmul(z).mT.contiguous()
 
     def transposed_product_into(self, z: Tensor, out: Tensor) -> Tensor:
-        """The same for Z (n_k, c), without a gradient, written to `out` (c, m_k)."""
+        """Write (K Z)^T for Z (n_k, c) to `out` (c, m_k), without a gradient."""
         return out.copy_(self.matmul(z).mT)
 
     @abstractmethod
     def rounded(self, dtype: torch.dtype) -> "Factor":
-        """The same factor for products in another precision."""
+        """Return the same factor in another precision."""
 
     # Gradients
 
     def pull_back(self, left: Tensor, right: Tensor) -> Any:
-        """What the numbers that define this factor weigh in tr(left^T K right), for left and right (n_k, m).
+        """The weights of this factor's defining numbers in tr(left^T K right), for left and right (n_k, m).
 
-        Such weights can be added to each other.
+        Such weights can be added.
         """
         return left @ right.mT
 
     def fold(self, weights: Tensor) -> Any:
-        """The same for tr(W^T K), W (n_k, n_k)."""
+        """The weights of this factor's defining numbers in tr(W^T K), for W (n_k, n_k)."""
         return self.pull_back(weights, torch.eye(len(weights), dtype=weights.dtype, device=weights.device))
 
     def inner(self, weights: Any) -> Tensor:
-        """The inner product of weights, as `pull_back` gives them, with the numbers that define this factor, a
-        scalar.
-        """
+        """The inner product of weights from `pull_back` with this factor's defining numbers, a scalar."""
         return (weights.to(self.dtype) * self.dense()).sum()

@@ -1,4 +1,4 @@
-"""A factor as a plain matrix."""
+"""A factor stored as a plain matrix."""
 
 import torch
 from torch import Tensor
@@ -7,7 +7,7 @@ from lkgp.linalg.factors.base import CovarianceFunction, Factor
 
 
 class DenseFactor(Factor):
-    """A matrix (..., m_k, n_k), kept as it is."""
+    """A plain matrix (..., m_k, n_k)."""
 
     kind = "dense"
 
@@ -32,7 +32,7 @@ class DenseFactor(Factor):
         return float(self.tensor.abs().sum(dim=1).max())
 
     def transposed_product(self, z: Tensor) -> Tensor:
-        # (K Z)^T = Z^T K^T, so nothing is turned round afterwards
+        # (K Z)^T = Z^T K^T, so no transposition is needed afterwards
         return z.mT @ self.tensor.mT
 
     def transposed_product_into(self, z: Tensor, out: Tensor) -> Tensor:
@@ -44,7 +44,7 @@ class DenseFactor(Factor):
     def fold(self, weights: Tensor) -> Tensor:
         return weights
 
-    # What `LinearOperator` asks of its subclasses.
+    # Methods that `LinearOperator` requires of its subclasses.
 
     def _matmul(self, rhs: Tensor) -> Tensor:
         return torch.matmul(self.tensor, rhs)

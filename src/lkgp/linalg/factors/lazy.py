@@ -1,4 +1,4 @@
-"""A factor that is never stored: its values are computed block by block at every product."""
+"""A factor that is never stored: its values are recomputed block by block in every product."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,13 +10,14 @@ from torch.utils.checkpoint import checkpoint
 from lkgp.linalg.factors import base
 from lkgp.linalg.factors.base import CovarianceFunction, Factor
 
-# Single entries are picked from the diagonals of blocks of this size.
+# Single entries are read off the diagonals of blocks of this size: larger blocks waste work, smaller ones need more
+# kernel calls.
 BLOCK = 64
 
 
 @dataclass(frozen=True, eq=False)
 class OuterProducts:
-    """left right^T for left and right (n_k, m), kept as two thin matrices; a sum puts them side by side."""
+    """left right^T for left and right (n_k, m), stored as two thin matrices; a sum concatenates them."""
 
     left: Tensor
     right: Tensor
@@ -30,10 +31,10 @@ class OuterProducts:
 
 
 class LazyFactor(Factor):
-    """A kernel matrix whose values are computed at every product and then forgotten.
+    """A kernel matrix whose values are computed in every product and then discarded.
 
-    points, others: (n_k, d_k) and (m_k, d_k), the points of its rows and columns
-    evaluate: (a, d_k), (b, d_k) -> (a, b), the kernel
+    points, others: (n_k, d_k) and (m_k, d_k), the points of the rows and of the columns
+    evaluate: the kernel, (a, d_k), (b, d_k) -> (a, b)
     """
 
     kind = "lazy"
@@ -60,7 +61,7 @@ class LazyFactor(Factor):
     def inner(self, weights: OuterProducts) -> Tensor:
         return (weights.left.to(self.dtype) * self._matmul(weights.right.to(self.dtype))).sum()
 
-    # What `LinearOperator` asks of its subclasses.
+    # Methods that `LinearOperator` requires of its subclasses.
 
     def _matmul(self, rhs: Tensor) -> Tensor:
         def product(points: Tensor) -> Tensor:
@@ -69,7 +70,7 @@ class LazyFactor(Factor):
         blocks = self.points.split(max(1, base.WORK_ENTRIES // len(self.others)))
         if not torch.is_grad_enabled():
             return torch.cat([product(points) for points in blocks])
-        # Checkpointing recomputes each block on the way back, so gradients take no more memory than values.
+        # Checkpointing recomputes each block in the backward pass, so gradients need no more memory than values.
         return torch.cat([checkpoint(product, points, use_reentrant=False) for points in blocks])
 
     def _size(self) -> torch.Size:

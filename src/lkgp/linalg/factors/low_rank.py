@@ -1,4 +1,4 @@
-"""A factor of low rank: its root is all that is multiplied with."""
+"""A low-rank factor, stored as its root."""
 
 import torch
 from torch import Tensor
@@ -27,7 +27,7 @@ class LowRankFactor(Factor):
     def rounded(self, dtype: torch.dtype) -> "LowRankFactor":
         return LowRankFactor(self.low_rank_root.to(dtype))
 
-    # What `LinearOperator` asks of its subclasses.
+    # Methods that `LinearOperator` requires of its subclasses.
 
     def _matmul(self, rhs: Tensor) -> Tensor:
         return self.low_rank_root @ (self.low_rank_root.mT @ rhs)

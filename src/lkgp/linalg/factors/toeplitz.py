@@ -1,4 +1,4 @@
-"""A stationary kernel over equally spaced points: its first column is all there is to know."""
+"""A stationary kernel over equally spaced points: its first column determines the whole matrix."""
 
 import torch
 from scipy.fft import next_fast_len
@@ -6,11 +6,11 @@ from torch import Tensor
 
 from lkgp.linalg.factors.base import WORK_ENTRIES, CovarianceFunction, Factor
 
-# Below this many points a dense factor multiplies faster than the FFT of a Toeplitz one; `scripts/calibrate_costs.py`
+# Below this many points, a dense product is faster than the FFT of a Toeplitz factor; `scripts/calibrate_costs.py`
 # measures it.
 TOEPLITZ_PAYS = 4096
-# Steps count as equal if they differ by no more than this share of their mean: the rounding of coordinates, and a
-# little more.
+# Steps count as equal if they differ from their mean by at most this fraction of it: a little more than the rounding of
+# coordinates.
 EQUAL_STEPS = 1e-9
 
 
@@ -67,13 +67,13 @@ class ToeplitzFactor(Factor):
     def inner(self, weights: Tensor) -> Tensor:
         return (weights.to(self.column.dtype) * self.column).sum()
 
-    # What `LinearOperator` asks of its subclasses.
+    # Methods that `LinearOperator` requires of its subclasses.
 
     def _matmul(self, rhs: Tensor) -> Tensor:
         if rhs.ndim == 1:
             return self._matmul(rhs[:, None])[..., 0]
         n = self.column.shape[-1]
-        # The Toeplitz matrix is the corner of a circulant one, which the Fourier transform makes diagonal.
+        # The Toeplitz matrix is a corner of a circulant matrix, which the Fourier transform diagonalises.
         length = next_fast_len(2 * n - 1, real=True)
         padding = self.column.new_zeros(*self.column.shape[:-1], length - 2 * n + 1)
         circulant = torch.cat([self.column, padding, self.column[..., 1:].flip(-1)], dim=-1)

@@ -1,7 +1,6 @@
 """Preconditioners: cheap approximations M of A = P K P^T + D.
 
-Each kind is one file in this folder: a record of its settings with one `build(operator)`. What it builds is a
-    `Preconditioner`.
+Each kind is one file in this folder: a settings record whose method `build(operator)` returns a `Preconditioner`.
 """
 
 from abc import ABC, abstractmethod
@@ -14,11 +13,13 @@ from lkgp.settings import Settings
 
 
 class Preconditioner(ABC):
-    """M, built. Where M = G G^T with a known G, the log-determinant of A can be estimated by what M leaves of it.
+    """A preconditioner M, ready for use.
 
-    logdet: log det M; None where G is not known
+    If M = G G^T with a known G, the log-determinant of A can be estimated as log det M plus that of M^-1 A.
+
+    logdet: log det M; None if G is not known
     widths: the numbers of columns of the parts of G, (n, sum of widths)
-    mode_variances: the prior variances of the modes that M knows of, (R,), where it knows modes
+    mode_variances: the prior variances of the modes of M, (R,), if it is built from modes
     below: whether M <= A, so that a residual r bounds the error of a solve: |e|_A^2 = r^T A^-1 r <= r^T M^-1 r
     """
 
@@ -36,27 +37,25 @@ class Preconditioner(ABC):
         """G W for W (sum of widths, c), (n, c)."""
 
     def draw(self, num: int, generator: torch.Generator, like: Tensor) -> Tensor:
-        """Random vectors with covariance M, (n, num)."""
+        """Draw random vectors with covariance M, (n, num)."""
         shapes = [(width, num) for width in self.widths]
         parts = [torch.randn(s, generator=generator, dtype=like.dtype, device=like.device) for s in shapes]
         return self.root(torch.cat(parts))
 
 
 class PreconditionerSettings(Settings, ABC):
-    """How to build an M for a given operator."""
+    """Settings of a preconditioner, from which M is built for a given operator."""
 
     @abstractmethod
     def build(self, operator: LatentKronecker, *, columns: int = 20, product: float | None = None) -> Preconditioner:
-        """M for A.
+        """Build M for A.
 
-        columns: right-hand sides that will be solved for, roughly; product: multiplications of one product with A
+        columns: approximate number of right-hand sides to be solved; product: multiplications of one product with A
         """
 
 
 class LowRankPlusDiagonal(Preconditioner):
-    """M = L L^T + D for L (n, k) and D diagonal (n,), inverted by Woodbury's identity in the eigenbasis of its small
-    side.
-    """
+    """M = L L^T + D for L (n, k) and diagonal D (n,), inverted by Woodbury's identity in an eigenbasis (k, k)."""
 
     def __init__(self, low_rank: Tensor, diagonal: Tensor) -> None:
         self.low_rank, self.scale = low_rank, diagonal.sqrt()[:, None]
@@ -81,7 +80,7 @@ class LowRankPlusDiagonal(Preconditioner):
 
 
 class NoiseOnly(Preconditioner):
-    """M = D: what is left where no preconditioner is wanted. Scaling by one number changes no iterate."""
+    """M = D, for use without a real preconditioner. If D is a multiple of I, it changes no iterate."""
 
     def __init__(self, diagonal: Tensor) -> None:
         self.diagonal = diagonal[:, None]

@@ -1,4 +1,4 @@
-"""The completed grid, inverted in its eigenbasis."""
+"""A preconditioner that inverts the covariance of the complete grid in its eigenbasis."""
 
 from dataclasses import dataclass
 
@@ -11,9 +11,7 @@ from lkgp.linalg.products import kronecker_matmul
 
 
 class CompletedGrid(Preconditioner):
-    """M^-1 = P (K + s^2 I)^-1 P^T, with s^2 the mean noise: exact where nothing is missing and the noise is one
-    number.
-    """
+    """M^-1 = P (K + s^2 I)^-1 P^T, with s^2 the mean noise; exact if no cell is missing and the noise is constant."""
 
     below = False
 
@@ -40,7 +38,7 @@ class CompletedGrid(Preconditioner):
 
 @dataclass(frozen=True)
 class KroneckerEigenbasis(PreconditionerSettings):
-    """Inverts the completed grid in its eigenbasis, as if nothing were missing."""
+    """Inverts the covariance of the complete grid in its eigenbasis, as if no cell were missing."""
 
     def build(self, operator: LatentKronecker, *, columns: int = 20, product: float | None = None) -> CompletedGrid:
         return CompletedGrid(operator)

@@ -1,9 +1,9 @@
-"""The leading modes of the completed grid, with their exact Gram matrix over the observed cells.
+"""The leading modes of the complete grid, with their exact Gram matrix over the observed cells.
 
     M  =  P F S^2 F^T P^T + D,      M^-1 = D^-1 - D^-1 P F S H^-1 S F^T P^T D^-1,      H = I + S F^T P^T D^-1 P F S.
 
-M leaves out positive semidefinite parts of A only, so M <= A. What is left of K lies below the first eigenvalue left
-out, so all eigenvalues of M^-1 A lie between 1 and 1 + (that eigenvalue) / (least noise), whatever the gaps.
+M omits only positive semidefinite parts of A, so M <= A. The omitted part of K is bounded by the first omitted
+eigenvalue, so all eigenvalues of M^-1 A lie between 1 and 1 + (that eigenvalue) / (smallest noise), whatever the gaps.
 """
 
 from dataclasses import dataclass
@@ -20,15 +20,15 @@ from lkgp.linalg.preconditioners.base import Preconditioner, PreconditionerSetti
 from lkgp.linalg.transform import Transform
 from lkgp.settings import check_positive
 
-# Modes of one factor, at most: with more, the transforms cost more than the iterations that they save.
+# Maximum number of modes per factor: with more, the transforms cost more than the iterations that they save.
 MOST_MODES = 1500
 
 
 class LeadingModesInverse(Preconditioner):
-    """M^-1, in float64: in float32 the leading modes would drown what is left of the others.
+    """M^-1, in float64: in float32 the rounding of the leading modes would swamp the others.
 
-    bases: the leading eigenpairs of every factor; size: modes of their product that are taken
-    roughly: the diagonal of H, (R,), as if the gaps were spread evenly; it says which modes lead
+    bases: the leading eigenpairs of each factor; size: number of modes of their product to use
+    roughly: the diagonal of H, (R,), as if the gaps were spread evenly; the largest entries are the leading modes
     """
 
     def __init__(self, bases: list[FactorBasis], noise: Tensor, grid: PartialGrid, size: int, roughly: Tensor) -> None:
@@ -66,10 +66,10 @@ class LeadingModesInverse(Preconditioner):
 
 @dataclass(frozen=True)
 class LeadingModes(PreconditionerSettings):
-    """The largest eigenpairs of the completed grid's K, restricted to the observed cells.
+    """The leading eigenpairs of K on the complete grid, restricted to the observed cells.
 
-    rank: how many; None takes as many as make building and solving cheapest together
-    max_rank: how many at most, then
+    rank: how many to use; None chooses the number that minimises the total cost of building and solving
+    max_rank: the maximum number if `rank` is None
     """
 
     rank: int | None = None
@@ -82,11 +82,11 @@ class LeadingModes(PreconditionerSettings):
         self, operator: LatentKronecker, *, columns: int = 20, product: float | None = None
     ) -> LeadingModesInverse:
         grid, noise = operator.grid, operator.noise_diagonal().double()
-        # Of several terms the first: what is left out of A is positive semidefinite all the same.
+        # Only the first of several terms is used: the omitted part of A is still positive semidefinite.
         traces = [float(factor.entries_diagonal().double().sum()) for factor in operator.factors]
         bases = []
         for k, factor in enumerate(operator.factors):
-            # Modes that lie far below the noise, together with all of the other factors, do not help.
+            # Modes far below the noise, even when multiplied by the traces of the other factors, do not help.
             threshold = float(noise.min()) / max(prod(traces[:k] + traces[k + 1 :]), 1e-300)
             bases.append(factor.leading(MOST_MODES, threshold))
         precision = float((1 / noise).sum()) / grid.num_cells

@@ -11,7 +11,7 @@ from lkgp.settings import check_positive
 
 @dataclass(frozen=True)
 class Nystrom(PreconditionerSettings):
-    """The randomised Nystrom approximation of P K P^T from `rank` random products."""
+    """The randomised Nystrom approximation of P K P^T from products with `rank` random vectors."""
 
     rank: int = 200
     seed: int = 0
@@ -29,7 +29,7 @@ class Nystrom(PreconditionerSettings):
         normals = torch.randn(shape, generator=generator, dtype=noise.dtype, device=noise.device)
         test, _ = torch.linalg.qr(normals)
         sketch = operator.product(test) - noise[:, None] * test
-        # K ~ Y (T^T Y)^-1 Y^T. A shift of the size of the rounding errors keeps the core positive definite.
+        # K ~ Y (T^T Y)^-1 Y^T. A shift of the size of the rounding error keeps the core positive definite.
         shift = torch.finfo(noise.dtype).eps * n**0.5 * torch.linalg.matrix_norm(sketch)
         sketch = sketch + shift * test
         core = test.mT @ sketch

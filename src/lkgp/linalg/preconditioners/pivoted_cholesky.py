@@ -12,8 +12,9 @@ from lkgp.settings import check_positive
 
 @dataclass(frozen=True)
 class PivotedCholesky(PreconditionerSettings):
-    """The first `rank` columns of a Cholesky factor of P K P^T, the largest remaining variance first (the paper's
-    choice).
+    """The first `rank` columns of a Cholesky factor of P K P^T, pivoting on the largest remaining variance.
+
+    This is the preconditioner used in the LKGP paper.
     """
 
     rank: int = 100
