@@ -4,8 +4,13 @@
 own.
 """
 
+import os
+import shutil
+import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,12 +19,13 @@ from cases import SOME
 from curves_data import curves
 from gpytorch.kernels import ConstantKernel, MaternKernel, ScaleKernel
 
+import lkgp
 from lkgp import LKGP, Direct, ObservationSpace, Plan
 from lkgp.fitting import Optimizer, fit
 from lkgp.inference import Method, System
 from lkgp.inference.base import GradientWeights, LatentSolution
 from lkgp.inference.gradients import quadratic_weights
-from lkgp.linalg import Factor, LatentKronecker, kronecker_matmul
+from lkgp.linalg import Factor, LatentKronecker
 from lkgp.model import LatentKroneckerGP, Mean, Noise
 from lkgp.settings import Settings
 from lkgp.solvers import Reason, Solution
@@ -73,11 +79,6 @@ class DenseSystem(System):
 
     def quadratic_weights(self, x, shares: Sequence[float]) -> GradientWeights:
         return quadratic_weights([self.factors], self.data.grid, x, shares)
-
-    def prior_data(self, normals, noise):
-        roots = [torch.linalg.cholesky(f.dense() + 1e-10 * torch.eye(f.shape[0])) for f in self.factors]
-        cells = kronecker_matmul(roots, normals)
-        return self.data.grid.gather(cells.mT) + self.noise.sqrt()[:, None] * noise, cells
 
 
 def test_a_new_way_of_inference_is_one_class_and_its_system(tmp_path):
@@ -202,6 +203,9 @@ class SlopeMean(Mean):
         super().__init__()
         self.slope = torch.nn.Parameter(torch.zeros((), dtype=torch.float64))
 
+    def describe(self):
+        return {}
+
     def of(self, data):
         return self.slope * data.grid.coords[1][data.grid.axis_index[1], 0]
 
@@ -224,6 +228,20 @@ def test_a_new_mean_is_one_class():
     assert difference == pytest.approx(3.0, abs=0.05)
 
 
+def test_a_new_mean_is_extrapolated_and_saved(tmp_path):
+    X, T = np.linspace(0, 1, 8), np.linspace(0, 1, 12)
+    Y = 5 * T + 0.1 * np.sin(9 * X)[:, None] + 0.01 * np.random.default_rng(0).normal(size=(8, 12))
+    Y[2:4, 5:] = np.nan
+    gp = LKGP(mean=SlopeMean()).fit([X, T], Y)
+    flat = LKGP().fit([X, T], Y)
+    later = [X, np.array([100.0])]
+    assert np.abs(gp.predict(later)[0] - 500).max() < 50 < np.abs(flat.predict(later)[0] - 500).max()
+    gp.save(tmp_path / "model.lkgp")
+    again = LKGP.load(tmp_path / "model.lkgp")
+    assert isinstance(again.mean, SlopeMean)
+    np.testing.assert_array_equal(again.predict(later)[0], gp.predict(later)[0])
+
+
 @dataclass(frozen=True)
 class OneGradientStep(Optimizer):
     length: float = 0.1
@@ -241,3 +259,17 @@ def test_a_new_optimiser_is_one_class():
     assert gp.report_.fit == "one step was taken"
     assert gp.report_.history[1] > gp.report_.history[0]
     assert Settings.known["OneGradientStep"] is OneGradientStep
+
+
+@pytest.mark.parametrize(
+    "room", ["inference", "linalg/factors", "linalg/preconditioners", "fitting/optimizers", "model"]
+)
+def test_a_new_file_is_found_without_editing_another(room, tmp_path):
+    """A copy of the library with one more file that registers a record of settings, or a kind, of its own."""
+    copied = tmp_path / "lkgp"
+    shutil.copytree(Path(lkgp.__file__).parent, copied, ignore=shutil.ignore_patterns("__pycache__"))
+    new = "from lkgp.settings import Settings\n\n\nclass BrandNew(Settings):\n    pass\n"
+    (copied / room / "brand_new.py").write_text(new)
+    check = "import lkgp; from lkgp.settings import Settings; assert 'BrandNew' in Settings.known"
+    command = [sys.executable, "-W", "ignore", "-c", check]
+    subprocess.run(command, check=True, env={**os.environ, "PYTHONPATH": str(tmp_path)})

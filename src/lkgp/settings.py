@@ -1,5 +1,8 @@
 """Settings records: frozen dataclasses that are checked on construction and registered by name."""
 
+import importlib
+import pkgutil
+from collections.abc import Iterable
 from typing import Any, ClassVar
 
 from lkgp.errors import InputError
@@ -23,3 +26,9 @@ def check_positive(settings: object, **numbers: float) -> None:
     for name, value in numbers.items():
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
             raise InputError(f"{type(settings).__name__}: {name} must be a positive number, not {value!r}.")
+
+
+def import_modules(package: str, path: Iterable[str]) -> None:
+    """Import every module of a package, so that a kind defined in a new file registers itself without other edits."""
+    for module in pkgutil.iter_modules(path):
+        importlib.import_module(f"{package}.{module.name}")

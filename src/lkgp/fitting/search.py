@@ -11,7 +11,7 @@ from lkgp.fitting.objective import Objective, Progress
 from lkgp.fitting.optimizers import BFGS, INTERRUPTED, LBFGS, STOCHASTIC_IMPROVEMENT, Adam, Optimizer
 from lkgp.fitting.periods import start_periods
 from lkgp.fitting.starts import search_parts
-from lkgp.inference import Choice, Method, Plan, Spectral, plan
+from lkgp.inference import Choice, Method, Plan, plan, without_factorisation
 from lkgp.linalg.kronecker import LatentKronecker, OperatorFactory
 from lkgp.model import LatentKroneckerGP
 
@@ -130,7 +130,7 @@ class Search:
             # The optimum needs more modes than a factorisation can afford: continue in the eigenbasis from the best
             # point.
             notes.append(f"{objective.too_large}; continued in the eigenbasis")
-            method = Spectral().for_fitting()
+            method = without_factorisation().for_fitting()
             chosen = Plan(method, f"spectral: {objective.too_large}")
             picked = default_optimizer(method, num_free)
             outcome = picked.maximise(objective.with_method(method))

@@ -20,7 +20,7 @@ from lkgp.gp.new_model import new_model
 from lkgp.gp.pipeline import Engine
 from lkgp.gp.requests import as_seed, noise_at, noise_everywhere, requested_points
 from lkgp.inference import Choice, Plan, check_choice, plan
-from lkgp.model import LatentKroneckerGP, Noise
+from lkgp.model import LatentKroneckerGP, Mean, Noise
 from lkgp.persistence import ModelContents
 from lkgp.persistence.estimator import build_settings_of, describe_settings_of
 from lkgp.persistence.fitted import describe_state, rebuild_state
@@ -39,7 +39,7 @@ class LKGP:
 
     kernels: one GPyTorch kernel per factor; by default a Matern-5/2 kernel over each. They are copied, not changed; a
         kernel given for two factors becomes two kernels, each with its own parameters.
-    mean: a number, in the units of the data, fixes the mean; None learns a constant
+    mean: a number, in the units of the data, fixes the mean; None learns a constant; or a `Mean`, in scaled units
     noise: the initial value of the learned noise variance, or a GaussianLikelihood with its own prior and constraint,
         or a `Noise`
     standardize: whether values and coordinates are scaled to variance one before they are modelled; "values" or
@@ -63,7 +63,7 @@ class LKGP:
         self,
         kernels: Sequence[Kernel] | None = None,
         *,
-        mean: float | None = None,
+        mean: float | Mean | None = None,
         noise: float | GaussianLikelihood | Noise = 0.05,
         standardize: bool | Literal["values", "coordinates"] = True,
         solver: Choice = "auto",

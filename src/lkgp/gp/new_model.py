@@ -11,13 +11,13 @@ from gpytorch.likelihoods import GaussianLikelihood
 from lkgp.data.readers import Observations
 from lkgp.data.standardization import Standardization
 from lkgp.errors import InputError
-from lkgp.model import LatentKroneckerGP, Noise, check_kernel, default_kernels, discrete_columns
+from lkgp.model import LatentKroneckerGP, Mean, Noise, check_kernel, default_kernels, discrete_columns
 
 
 def new_model(
     observations: Observations,
     kernels: Sequence[Kernel] | None,
-    mean: float | None,
+    mean: float | Mean | None,
     noise: float | GaussianLikelihood | Noise,
     standardize: bool | Literal["values", "coordinates"],
 ) -> tuple[LatentKroneckerGP, Standardization]:
@@ -37,8 +37,8 @@ def new_model(
         coords=standardize in (True, "coordinates"),
         unscaled=[discrete_columns(kernel, x) for kernel, x in zip(given, coords, strict=True)],
     )
-    scaled = None
-    if mean is not None:
+    scaled: float | Mean | None = copy.deepcopy(mean) if isinstance(mean, Mean) else None
+    if mean is not None and not isinstance(mean, Mean):
         number = torch.tensor(float(mean), dtype=torch.float64, device=coords[0].device)
         scaled = float(standardization.values.apply(number))
     copies = [copy.deepcopy(kernel) for kernel in given]

@@ -13,7 +13,7 @@ from lkgp.data.standardization import Standardization
 from lkgp.errors import InputError
 from lkgp.fitting import FitResult, Optimizer, fit
 from lkgp.fitting.objective import Progress
-from lkgp.inference import Choice, Plan, Spectral, propose
+from lkgp.inference import Choice, Plan, propose, without_factorisation
 from lkgp.model import LatentKroneckerGP
 from lkgp.persistence.state import FittedState
 from lkgp.posterior import condition
@@ -99,5 +99,5 @@ class Engine:
             )
         # The search started with a factorisation that was small enough; its result should not be lost.
         notes.append(f"the posterior was computed in the eigenbasis: {chosen.obstacle}")
-        instead = propose(model, data, Spectral(), self.max_memory)
+        instead = propose(model, data, without_factorisation(), self.max_memory)
         return replace(instead, why="spectral: direct inference became too large")

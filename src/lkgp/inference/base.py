@@ -18,7 +18,8 @@ from torch import Tensor
 
 from lkgp.data.readers import Observations
 from lkgp.inference.costs import Cost, PlanningProblem
-from lkgp.linalg.kronecker import LatentKronecker, OperatorFactory
+from lkgp.linalg.kronecker import LatentKronecker, OperatorFactory, sum_of
+from lkgp.linalg.products import kronecker_matmul
 from lkgp.model import LatentKroneckerGP
 from lkgp.settings import Settings
 from lkgp.solvers import Solution
@@ -101,7 +102,7 @@ class Method(Settings, ABC):
 
     exact: bool = False
     num_probes: int = 0
-    num_samples: int = 0
+    num_samples: int = 64
 
     @classmethod
     def automatic(cls) -> Sequence["Method"]:
@@ -232,13 +233,18 @@ class System(ABC):
     def quadratic_weights(self, x: Tensor, shares: Sequence[float]) -> GradientWeights:
         """The weights of sum_j share_j x_j^T dA x_j, for x (n, c) and c shares."""
 
-    @abstractmethod
     def prior_data(self, normals: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """Draws of the data from the prior, (n, s), from standard normal `normals` (N, s) and `noise` (n, s).
+        """Draws of the data from the prior, (n, s), from standard normal numbers `normals` (N, s) and `noise` (n, s).
 
-        The roots, and hence the draws, change smoothly with the hyperparameters. Also returns the latent functions at
-        every cell, (s, N).
+        The symmetric roots of the factors, and hence the draws, change smoothly with the hyperparameters. Also returns
+        the latent functions at every cell, (s, N).
         """
+        coords, functions = self.data.grid.coords, []
+        for term in self.model.terms:
+            bases = [factor.basis() for factor in term.factors(coords)]
+            functions.append(kronecker_matmul([basis.root @ basis.vectors.mT for basis in bases], normals))
+        cells = sum_of(functions)
+        return cells.index_select(1, self.data.grid.index).mT + self.noise.sqrt()[:, None] * noise, cells
 
     # The posterior
 

@@ -9,6 +9,7 @@ from lkgp.inference.base import Method, Plan
 from lkgp.inference.costs import PlanningProblem
 from lkgp.inference.direct import Direct
 from lkgp.inference.observation_space import Iterative
+from lkgp.inference.spectral import Spectral
 from lkgp.machine import usable_memory
 from lkgp.model import LatentKroneckerGP
 from lkgp.settings import Settings
@@ -44,6 +45,11 @@ def methods() -> list[type[Method]]:
     """All known inference methods."""
     known = [kind for kind in Settings.known.values() if issubclass(kind, Method)]
     return [kind for kind in known if not getattr(kind, "__abstractmethods__", None)]
+
+
+def without_factorisation() -> Method:
+    """The method to continue with when a factorisation has become too large."""
+    return Spectral()
 
 
 def propose(

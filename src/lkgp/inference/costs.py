@@ -18,7 +18,7 @@ from lkgp.data.grid import PartialGrid
 from lkgp.data.readers import Observations
 from lkgp.inference.spectrum_estimate import FactorSpectrum
 from lkgp.linalg.eigenbasis import largest_tails
-from lkgp.linalg.factors.toeplitz import TOEPLITZ_PAYS, ToeplitzFactor
+from lkgp.linalg.factors import Factor
 from lkgp.model import LatentKroneckerGP
 from lkgp.settings import Settings
 
@@ -90,27 +90,25 @@ class PlanningProblem:
         return 1 + (FIT_COLUMNS if self.fitting else num_samples)
 
     @property
+    def _sizes(self) -> list[tuple[int, str]]:
+        """The number of points and the kind of every factor of the first term."""
+        return list(zip(self.grid.shape, self.structures, strict=False))
+
+    @property
     def product(self) -> float:
         """Multiplications of one product of A with one column, on the grid."""
-        sizes = zip(self.grid.shape, self.structures, strict=False)
-        return float(self.grid.num_cells * sum(_per_cell(points, kind) for points, kind in sizes))
+        return self.grid.num_cells * sum(Factor.kinds[kind].product_cost(n) for n, kind in self._sizes)
 
     @property
     def factor_numbers(self) -> float:
         """How many numbers the factors store, in the form that products use."""
-        sizes = zip(self.grid.shape, self.structures, strict=False)
-        return float(sum(points if kind == ToeplitzFactor.kind else points**2 for points, kind in sizes))
+        return sum(Factor.kinds[kind].stored_numbers(n) for n, kind in self._sizes)
 
     def column_memory(self, columns: int) -> float:
         """Bytes for solving for `columns` right-hand sides, a few at a time, and for the results."""
         cells = self.grid.num_cells
         at_once = columns if self.fitting else columns_at_once(cells, self.max_memory)
         return 8.0 * SOLVE_ARRAYS * cells * min(columns, at_once) + 8.0 * 2 * self.grid.num_observed * columns
-
-
-def _per_cell(points: int, kind: str) -> float:
-    """Multiplications per cell of a product with one factor; an FFT costs TOEPLITZ_PAYS at that many points."""
-    return points if kind != ToeplitzFactor.kind else TOEPLITZ_PAYS * math.log(points) / math.log(TOEPLITZ_PAYS)
 
 
 @dataclass(frozen=True, eq=False)

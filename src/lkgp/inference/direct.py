@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -14,7 +13,6 @@ from lkgp.inference.gradients import quadratic_weights
 from lkgp.inference.reduction import Reduction, reduced_size
 from lkgp.linalg.factors import Factor
 from lkgp.linalg.kronecker import LatentKronecker, OperatorFactory
-from lkgp.linalg.products import kronecker_matmul
 from lkgp.model import LatentKroneckerGP
 from lkgp.settings import check_positive
 from lkgp.solvers import Reason, Solution
@@ -42,6 +40,7 @@ class Direct(Method):
     axis: int | None = None
 
     exact = True
+    num_samples = 0
 
     def __post_init__(self) -> None:
         check_positive(self, max_size=self.max_size, tolerance=self.tolerance, fit_tolerance=self.fit_tolerance)
@@ -138,14 +137,6 @@ class DirectSystem(System):
 
     def quadratic_weights(self, x: Tensor, shares: Sequence[float]) -> GradientWeights:
         return quadratic_weights([self.factors], self.data.grid, x, shares)
-
-    @cached_property
-    def _roots(self) -> list[Tensor]:
-        return [factor.basis().root @ factor.basis().vectors.mT for factor in self.factors]
-
-    def prior_data(self, normals: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-        cells = kronecker_matmul(self._roots, normals)
-        return cells.index_select(1, self.data.grid.index).mT + self.noise.sqrt()[:, None] * noise, cells
 
     def explained_variance(self, crosses: Sequence[Tensor]) -> Tensor:
         return self.reduction.explained_variance(tuple(crosses))

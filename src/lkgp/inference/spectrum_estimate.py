@@ -14,10 +14,10 @@ from lkgp.model import Term
 # Cost of a symmetric eigendecomposition divided by n^3: the number of multiplications that a matrix product performs in
 # the same time.
 EIGH = 5.0
-# A factor with more points than this is not formed for a plan: a matrix of so many points takes 0.3 GB and some
-# seconds.
+# A factor with more points than this is not formed for a plan: the matrix would take 0.2 GB and a few seconds.
 MOST_PLANNED_POINTS = 4500
-# Its spectrum is judged by so many of its points instead.
+# The spectrum of such a factor is estimated from this many of its points instead: more would be slower but more
+# accurate.
 SOME_POINTS = 1000
 
 

@@ -5,6 +5,7 @@ from lkgp.model.mean import ConstantMean, Mean
 from lkgp.model.model import LatentKroneckerGP
 from lkgp.model.noise import LearnedNoise, Noise, as_noise, learned_noise
 from lkgp.model.term import Term
+from lkgp.settings import import_modules
 
 __all__ = [
     "ConstantMean",
@@ -21,3 +22,5 @@ __all__ = [
     "is_discrete",
     "learned_noise",
 ]
+
+import_modules(__name__, __path__)

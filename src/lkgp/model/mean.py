@@ -2,15 +2,30 @@
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from typing import Any, ClassVar
 
 import gpytorch
 from torch import Tensor
 
 from lkgp.data.readers import Observations
+from lkgp.errors import InputError
 
 
 class Mean(gpytorch.Module):
-    """The prior mean of the process, at observed cells and anywhere else."""
+    """The mean of the process, at observed cells and anywhere else.
+
+    known: the kinds by name, for model files
+    """
+
+    known: ClassVar[dict[str, type["Mean"]]] = {}
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        Mean.known[cls.__name__] = cls
+
+    def describe(self) -> dict[str, Any]:
+        """The arguments of the constructor as plain data, for a model file; parameter values are stored separately."""
+        raise InputError(f"the mean {type(self).__name__} cannot be saved because it has no describe().")
 
     @abstractmethod
     def of(self, data: Observations) -> Tensor:
@@ -35,6 +50,9 @@ class ConstantMean(gpytorch.means.ConstantMean, Mean):
         super().__init__()
         if value is not None:
             self.constant.requires_grad_(False).fill_(float(value))
+
+    def describe(self) -> dict[str, Any]:
+        return {}
 
     def of(self, data: Observations) -> Tensor:
         return self.constant

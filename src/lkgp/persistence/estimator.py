@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from lkgp.model import LatentKroneckerGP, LearnedNoise, Noise, as_noise
+from lkgp.model import LatentKroneckerGP, LearnedNoise, Mean, Noise, as_noise
 from lkgp.persistence import kernels as described
 from lkgp.persistence.fitted import DTYPES, build_model, describe_model, dtype_name
 from lkgp.persistence.records import build_settings, describe_settings
@@ -17,7 +17,7 @@ def describe_settings_of(gp: Any) -> tuple[dict[str, Any], dict[str, Tensor]]:
     tensors: dict[str, Tensor] = {}
     header: dict[str, Any] = {
         "settings": {
-            "mean": None if gp.mean is None else float(gp.mean),
+            "mean": float(gp.mean) if isinstance(gp.mean, Real) else None,
             "noise": float(gp.noise) if isinstance(gp.noise, Real) else None,
             "standardize": gp.standardize,
             "solver": describe_settings(gp.solver),
@@ -36,6 +36,10 @@ def describe_settings_of(gp: Any) -> tuple[dict[str, Any], dict[str, Tensor]]:
         frozen = [name for name, parameter in noise.named_parameters() if not parameter.requires_grad]
         header["given noise"] = {"noise": described.describe_noise(noise), "frozen": frozen}
         tensors = described.parameter_tensors(noise, "given noise")
+    if isinstance(gp.mean, Mean):
+        frozen = [name for name, parameter in gp.mean.named_parameters() if not parameter.requires_grad]
+        header["given mean"] = {"mean": described.describe_mean(gp.mean), "frozen": frozen}
+        tensors |= described.parameter_tensors(gp.mean, "given mean")
     return header, {name: tensor.detach().clone().contiguous() for name, tensor in tensors.items()}
 
 
@@ -53,6 +57,9 @@ def build_settings_of(header: dict[str, Any], tensors: dict[str, Tensor]) -> dic
         built = described.build_noise(header["given noise"]["noise"])
         described.restore_parameters(built, "given noise", tensors, header["given noise"]["frozen"])
         noise = _as_given(built)
+    if "given mean" in header:
+        settings["mean"] = described.build_mean(header["given mean"]["mean"])
+        described.restore_parameters(settings["mean"], "given mean", tensors, header["given mean"]["frozen"])
     return {"kernels": kernels, "noise": noise, **settings}
 
 

@@ -54,6 +54,7 @@ def describe_model(model: LatentKroneckerGP, prefix: str) -> tuple[dict[str, Any
         )
     spec = {
         "terms": [[described.describe_kernel(kernel) for kernel in term.kernels] for term in model.terms],
+        "mean": described.describe_mean(model.mean),
         "noise": described.describe_noise(model.noise),
         "frozen": [name for name, parameter in model.named_parameters() if not parameter.requires_grad],
     }
@@ -63,7 +64,8 @@ def describe_model(model: LatentKroneckerGP, prefix: str) -> tuple[dict[str, Any
 def build_model(spec: dict[str, Any], prefix: str, tensors: dict[str, Tensor]) -> LatentKroneckerGP:
     """Inverse of `describe_model`."""
     (kernels,) = [[described.build_kernel(kernel) for kernel in term] for term in spec["terms"]]
-    model = LatentKroneckerGP(kernels, noise=described.build_noise(spec["noise"]))
+    mean, noise = described.build_mean(spec["mean"]), described.build_noise(spec["noise"])
+    model = LatentKroneckerGP(kernels, mean=mean, noise=noise)
     described.restore_parameters(model, prefix, tensors, spec["frozen"])
     return model.to(next(model.parameters()).dtype)
 

@@ -13,7 +13,7 @@ from gpytorch.likelihoods import GaussianLikelihood
 from torch import Tensor
 
 from lkgp.errors import FileError, InputError
-from lkgp.model import LearnedNoise, Noise
+from lkgp.model import LearnedNoise, Mean, Noise
 from lkgp.persistence.records import find_class
 
 # class -> (plain arguments, parameters that may carry a constraint and a prior)
@@ -169,6 +169,17 @@ def describe_likelihood(likelihood: GaussianLikelihood) -> dict[str, Any]:
 
 def build_likelihood(spec: dict[str, Any]) -> GaussianLikelihood:
     return GaussianLikelihood(**_build_parameters(spec))
+
+
+def describe_mean(mean: Mean) -> dict[str, Any]:
+    """A mean as plain data, without the values of its parameters."""
+    return {"class": type(mean).__name__, **mean.describe()}
+
+
+def build_mean(spec: dict[str, Any]) -> Mean:
+    """The inverse of `describe_mean`; its parameters have their initial values."""
+    cls: type[Mean] = find_class(Mean.known.values(), spec["class"], "mean")
+    return cls(**{name: value for name, value in spec.items() if name != "class"})
 
 
 def describe_noise(noise: Noise) -> dict[str, Any]:

@@ -38,7 +38,8 @@ def migrate(header: dict[str, Any], tensors: dict[str, Tensor]) -> tuple[dict[st
 
 def _model(spec: dict[str, Any]) -> dict[str, Any]:
     frozen = [_parameter_name(name) for name in spec["frozen"]]
-    return {"terms": [spec["kernels"]], "noise": _noise(spec["likelihood"]), "frozen": frozen}
+    mean = {"class": "ConstantMean"}
+    return {"terms": [spec["kernels"]], "mean": mean, "noise": _noise(spec["likelihood"]), "frozen": frozen}
 
 
 def _noise(likelihood: dict[str, Any]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from lkgp.linalg.factors.dense import DenseFactor
 from lkgp.linalg.factors.lazy import LazyFactor
 from lkgp.linalg.factors.low_rank import LowRankFactor
 from lkgp.linalg.factors.toeplitz import ToeplitzFactor
+from lkgp.settings import import_modules
 
 __all__ = [
     "MOST_DENSE_POINTS",
@@ -20,6 +21,8 @@ __all__ = [
     "as_factor",
     "structure_for",
 ]
+
+import_modules(__name__, __path__)
 
 
 def as_factor(matrix: Tensor | LinearOperator) -> Factor:

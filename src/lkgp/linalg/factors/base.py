@@ -70,6 +70,16 @@ class Factor(LinearOperator):
         """Whether to choose this structure automatically for a kernel over these points; False by default."""
         return False
 
+    @classmethod
+    def product_cost(cls, points: int) -> float:
+        """Multiplications of a product with a factor of this kind, per cell of the grid."""
+        return float(points)
+
+    @classmethod
+    def stored_numbers(cls, points: int) -> float:
+        """Numbers that a factor of this kind keeps in memory."""
+        return float(points) ** 2
+
     # Parts
 
     @abstractmethod

@@ -1,5 +1,7 @@
 """A stationary kernel over equally spaced points: its first column determines the whole matrix."""
 
+import math
+
 import torch
 from scipy.fft import next_fast_len
 from torch import Tensor
@@ -39,6 +41,15 @@ class ToeplitzFactor(Factor):
     @classmethod
     def suits(cls, function: CovarianceFunction, coords: Tensor) -> bool:
         return len(coords) >= TOEPLITZ_PAYS and function.stationary and is_regular(coords)
+
+    @classmethod
+    def product_cost(cls, points: int) -> float:
+        # At TOEPLITZ_PAYS points a Fourier transform costs as much as a dense product; it grows with the logarithm.
+        return TOEPLITZ_PAYS * math.log(points) / math.log(TOEPLITZ_PAYS)
+
+    @classmethod
+    def stored_numbers(cls, points: int) -> float:
+        return float(points)
 
     def rows_at(self, index: Tensor) -> Tensor:
         return self.column[(index[:, None] - torch.arange(len(self.column), device=index.device)).abs()]

@@ -5,6 +5,7 @@ from lkgp.linalg.preconditioners.kronecker_eigenbasis import KroneckerEigenbasis
 from lkgp.linalg.preconditioners.leading_modes import LeadingModes, LeadingModesInverse
 from lkgp.linalg.preconditioners.nystrom import Nystrom
 from lkgp.linalg.preconditioners.pivoted_cholesky import PivotedCholesky
+from lkgp.settings import import_modules
 
 __all__ = [
     "KroneckerEigenbasis",
@@ -16,3 +17,5 @@ __all__ = [
     "Preconditioner",
     "PreconditionerSettings",
 ]
+
+import_modules(__name__, __path__)
