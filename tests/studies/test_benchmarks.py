@@ -31,7 +31,7 @@ def test_results_are_kept_and_failures_are_printed(one_case, tmp_path, monkeypat
     monkeypatch.setenv("LKGP_DATA", str(tmp_path / "nowhere"))
     lines: list[str] = []
     path = tmp_path / "results.json"
-    kept = benchmarks.run(["robot"], path, contestants=["lkgp"], print_line=lines.append)
+    kept = benchmarks.run(["robot"], path, methods=["lkgp"], print_line=lines.append)
     assert "LKGP_DATA" in kept["runs"][0]["failed"]
     assert len(lines) == 1
     run = benchmarks.run_of(*benchmarks.cases_of("sarcos-90")[0], "nobody")
@@ -51,17 +51,17 @@ def test_one_contestant_runs_alone_beside_the_results_of_the_others(one_case, tm
 
     monkeypatch.setattr(benchmarks, "perform_in_own_process", pretend)
     path = tmp_path / "results.json"
-    benchmarks.run(["robot"], path, contestants=["lkgp"])
-    kept = benchmarks.run(["robot"], path, contestants=[BY_STEPS])
+    benchmarks.run(["robot"], path, methods=["lkgp"])
+    kept = benchmarks.run(["robot"], path, methods=[BY_STEPS])
     assert [run["contestant"] for run in kept["runs"]] == ["lkgp", BY_STEPS]
     # The path of the second leads to where the first has ended.
     assert [name for name, _ in asked] == ["lkgp", "lkgp", BY_STEPS, BY_STEPS]
     assert asked[2][1] == kept["runs"][0]["raw parameters"]
     # A later failure does not take the place of what was measured.
     monkeypatch.setattr(benchmarks, "perform_in_own_process", lambda *_: {"failed": "not done after 1 s"})
-    assert benchmarks.run(["robot"], path, contestants=["lkgp"])["runs"] == kept["runs"]
-    with pytest.raises(InputError, match="no contestant 'nobody'"):
-        benchmarks.run(["robot"], path, contestants=["nobody"])
+    assert benchmarks.run(["robot"], path, methods=["lkgp"])["runs"] == kept["runs"]
+    with pytest.raises(InputError, match="no method 'nobody'"):
+        benchmarks.run(["robot"], path, methods=["nobody"])
 
 
 def test_a_contestant_that_no_case_lists_runs_where_it_is_asked(monkeypatch):

@@ -33,7 +33,7 @@ def bench(
     variable LKGP_DATA.
     """
     with report_errors(extra="bench", stopped="stopped; finished results were kept."):
-        results = benchmarks.run(groups or [], output, contestants=method or [], print_line=print_line)
+        results = benchmarks.run(groups or [], output, methods=method or [], print_line=print_line)
         if page is not None:
             performance.write(results, page)
             print_line(f"wrote {page}")

@@ -59,7 +59,7 @@ def maximise(
     for taken in range(max_steps):
         # In a region that has become small, any gain is small, which does not indicate an optimum.
         if step_within(max(radius, SMALL_RADIUS), curvature, here.gradient)[1] < least_gain:
-            return True, f"converged after {taken} steps"
+            return True, f"converged after {counted(taken)}"
         step, expected = step_within(radius, curvature, here.gradient)
         if expected < FAR * hoped_for:
             # The search is now much closer to the optimum, where the information differs: recompute it.
@@ -89,6 +89,11 @@ def maximise(
         accepted.append(accepted[-1] + step)
         here = there
     return False, f"the limit of {max_steps} steps was reached; raise max_steps of BFGS"
+
+
+def counted(steps: int) -> str:
+    """A number of steps in words."""
+    return f"{steps} step" if steps == 1 else f"{steps} steps"
 
 
 def usable(point: Point) -> bool:

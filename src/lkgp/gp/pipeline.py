@@ -10,10 +10,9 @@ from torch import Tensor
 
 from lkgp.data.readers import ArrayKind, Observations
 from lkgp.data.standardization import Standardization
-from lkgp.errors import InputError
 from lkgp.fitting import FitResult, Optimizer, fit
 from lkgp.fitting.objective import Progress
-from lkgp.inference import Choice, Plan, propose, without_factorisation
+from lkgp.inference import Choice, Plan, plan, propose, without_factorisation
 from lkgp.model import LatentKroneckerGP
 from lkgp.persistence.state import FittedState
 from lkgp.posterior import condition
@@ -89,14 +88,11 @@ class Engine:
         return FittedState(observations, kind, noise_everywhere, standardization, posterior), report, failures
 
     def _plan(self, model: LatentKroneckerGP, data: Observations, result: FitResult | None, notes: list[str]) -> Plan:
+        if result is None:
+            return plan(model, data, self.solver, self.max_memory)
         chosen = propose(model, data, self.solver, self.max_memory)
         if not chosen.obstacle:
             return chosen
-        name = type(chosen.method).__name__
-        if result is None:
-            raise InputError(
-                f"{name} inference was requested, but {chosen.obstacle}; raise that limit, or use solver='auto'."
-            )
         # The search started with a factorisation that was small enough; its result should not be lost.
         notes.append(f"the posterior was computed in the eigenbasis: {chosen.obstacle}")
         instead = propose(model, data, without_factorisation(), self.max_memory)

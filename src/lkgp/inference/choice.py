@@ -74,7 +74,7 @@ def propose(
         if asked.exact and not obstacle and _memory(found) > budget:
             obstacle = (
                 f"{data.grid.num_observed} observations reduce to {found.size} unknowns "
-                f"({_memory(found) / 1e9:.1f} GB), which is more than the memory limit of {budget:.3g} bytes"
+                f"({_memory(found) / 1e9:.1f} GB), which is more than the memory limit of {budget:.3g} bytes; raise it"
             )
         return replace(found, why=f"{found.why}, as requested", obstacle=obstacle)
     settings = [setting for kind in methods() for setting in kind.automatic()]
@@ -100,10 +100,7 @@ def plan(
     """Like `propose`, but raises an error if the requested method cannot be used."""
     found = propose(model, data, solver, max_memory, fitting=fitting)
     if found.obstacle:
-        name = type(found.method).__name__
-        raise InputError(
-            f"{name} inference was requested, but {found.obstacle}; raise that limit, or use solver='auto'."
-        )
+        raise InputError(f"{type(found.method).__name__} was requested, but {found.obstacle}, or use solver='auto'.")
     return found
 
 

@@ -61,10 +61,10 @@ class Direct(Method):
         if size > self.max_size:
             obstacle = (
                 f"{n} observations reduce to {size} unknowns ({cost.memory / 1e9:.1f} GB), which is more than "
-                f"max_size={self.max_size}"
+                f"max_size={self.max_size}; raise it"
             )
         elif len(problem.model.terms) > 1:
-            obstacle = "the model is a sum of several products"
+            obstacle = "the model is a sum of several products; use ObservationSpace"
         return Plan(replace(self, axis=axis), f"direct: {words}, {cost}", cost, size, obstacle)
 
     def for_fitting(self) -> "Direct":

@@ -68,7 +68,9 @@ class Spectral(EstimatedMethod):
         ranks = problem.ranks(self.fit_tolerance if problem.fitting else self.tolerance)
         cost = spectral_cost(problem, ranks, self.max_block, problem.columns(self.num_samples))
         words = f"spectral: {' x '.join(str(factor.rank) for factor in ranks)} modes, {cost}"
-        obstacle = "the model is a sum of several products" if len(problem.model.terms) > 1 else ""
+        obstacle = (
+            "the model is a sum of several products; use ObservationSpace" if len(problem.model.terms) > 1 else ""
+        )
         return Plan(self, words, cost, obstacle=obstacle)
 
     def system(

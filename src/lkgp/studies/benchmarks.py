@@ -70,19 +70,19 @@ def run(
     names: Sequence[str],
     output: Path,
     *,
-    contestants: Sequence[str] = (),
+    methods: Sequence[str] = (),
     timeout: float = LONGEST_SECONDS,
     print_line: Callable[[str], None] = print,
 ) -> Record:
     """Run benchmarks, and save every result in `output` as soon as it is there. Returns the content of that file.
 
     names: groups, or single cases; empty means all groups
-    contestants: only these comparators; the results of the others stay as they are. A comparator that no case lists is
+    methods: only these comparators; the results of the others stay as they are. A comparator that no case lists is
     run
         on all cases that were named.
     timeout: seconds that one run may take
     """
-    check_names(contestants)
+    check_names(methods)
     chosen = [
         (measurements_of(name), [] if measurements_of(name) else cases_of(name)) for name in names or group_names()
     ]
@@ -91,25 +91,25 @@ def run(
         for measurement in measured:
             results.keep(measurement.name, REFERENCE, measurement.measure(print_line))
         for family, case in cases:
-            run_case(family, case, selected(case, contestants), results, timeout, print_line)
+            run_case(family, case, selected(case, methods), results, timeout, print_line)
     return results.content
 
 
-def check_names(contestants: Sequence[str]) -> None:
+def check_names(methods: Sequence[str]) -> None:
     """Raise an InputError for names that no comparator has."""
     known = comparators(BENCHMARK)
-    for name in contestants:
+    for name in methods:
         if name not in known:
-            raise InputError(f"there is no contestant {name!r}; choose from {', '.join(known)}.")
+            raise InputError(f"there is no method {name!r}; choose from {', '.join(known)}.")
 
 
-def selected(case: BenchmarkCase, contestants: Sequence[str]) -> list[str]:
+def selected(case: BenchmarkCase, methods: Sequence[str]) -> list[str]:
     """Which comparators run on a case."""
-    if not contestants:
+    if not methods:
         return list(case.comparators)
     listed = {name for group in benchmark_cases().values() for _, case in group for name in case.comparators}
-    unlisted = [name for name in contestants if name not in listed]
-    return [*(name for name in case.comparators if name in contestants), *unlisted]
+    unlisted = [name for name in methods if name not in listed]
+    return [*(name for name in case.comparators if name in methods), *unlisted]
 
 
 def run_case(

@@ -36,7 +36,7 @@ def check_installed(who: str, packages: tuple[str, ...]) -> None:
 class Comparator:
     """A method to compare.
 
-    name: what users type after --method or --contestant, and what the records contain
+    name: what users type after --method, and what the records contain
     settings: makes the method for a preset ("small", "paper" or "benchmark") and an experiment ("sarcos", ...)
     presets: the presets that it has settings for
     needs: optional packages, by the name they are imported with

@@ -7,6 +7,7 @@ import torch
 
 from lkgp.fitting.objective import Objective
 from lkgp.fitting.optimizers.base import Optimizer
+from lkgp.fitting.trust_region import counted
 from lkgp.settings import check_positive
 
 
@@ -48,7 +49,7 @@ class Adam(Optimizer):
             good = objective.parameters.get()
             if np.abs(here.gradient).max() / n <= self.tolerance:
                 objective.evaluate()
-                return True, f"converged after {step + 1} steps"
+                return True, f"converged after {counted(step + 1)}"
             if not last:
                 adam.step()
         limit = f"the limit of {self.max_steps} steps was reached"

@@ -9,6 +9,7 @@ import torch
 
 from lkgp.fitting.objective import Objective
 from lkgp.fitting.optimizers.base import Optimizer
+from lkgp.fitting.trust_region import counted
 from lkgp.settings import check_positive
 
 # Number of past steps from which L-BFGS builds its curvature: more steps make it more accurate but use more memory.
@@ -52,7 +53,7 @@ class LBFGS(Optimizer):
         start = objective.parameters.get()
         result = scipy.optimize.minimize(function, start, jac=True, method="L-BFGS-B", options=options)
         if result.success:
-            return True, f"converged after {result.nit} steps"
+            return True, f"converged after {counted(result.nit)}"
         if result.nit >= self.max_steps:
             return False, f"the limit of {self.max_steps} steps was reached; raise max_steps of LBFGS"
         # The line search found nothing better. If the gradient is small, this is the optimum up to rounding.

@@ -9,7 +9,7 @@ from lkgp.studies.pages.published import paper_results
 from lkgp.studies.records import Record
 
 METHOD = """\
-Every contestant runs alone in a process of its own, one after the other, on the same data, split and kernels, from
+Every method runs alone in a process of its own, one after the other, on the same data, split and kernels, from
 GPyTorch's default hyperparameters. The times of lkgp cover the fit, 64 joint samples at every cell, and the mean and
 standard deviation of every cell. Short runs are repeated, interleaved with each other, and their median is given with
 the range; long runs are done once. Where a peer would take hours, single steps along a straight path to lkgp's optimum
@@ -53,7 +53,7 @@ def table(runs: list[Record]) -> list[str]:
     """One case as a Markdown table."""
     ours = next((run for run in runs if run["contestant"] == REFERENCE), None)
     lines = [
-        "| contestant | seconds | peak memory | test NLL | test RMSE | times slower than lkgp |",
+        "| method | seconds | peak memory | test NLL | test RMSE | times slower than lkgp |",
         "|---|---|---|---|---|---|",
     ]
     for run in runs:

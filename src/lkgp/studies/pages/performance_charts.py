@@ -39,7 +39,7 @@ def ratio_chart(results: Record, folder: Path) -> Chart:
     axes.set_xlim(right=max(ratios) * 2.5)
     figure.savefig(folder / "performance-ratios.png", dpi=DPI)
     plt.close(figure)
-    return "performance-ratios.png", "How many times slower each contestant is than lkgp"
+    return "performance-ratios.png", "How many times slower each method is than lkgp"
 
 
 def robot_chart(results: Record, folder: Path) -> Chart:
