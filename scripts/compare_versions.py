@@ -5,10 +5,10 @@ python scripts/compare_versions.py --before ../old --after . --cases learning-cu
 Each version is a source tree, and each fit runs in a process of its own that imports lkgp from the `src` folder of that
 tree. The data and the kernels are made once, by the lkgp that runs this script, and the same files are given to both
 versions. The versions take turns, and which of them is first alternates, so that a machine that slows down slows down
-both. Every finished fit is appended to the output file, one JSON object per line; the table includes the fits of the
-same two versions that were in that file before.
+both; the ratio of times is the median over such pairs. Every finished fit is appended to the output file, one JSON
+object per line, so that an interrupted run loses nothing; the table includes earlier pairs of the same two versions.
 
-Cases need data from the folder that the environment variable LKGP_DATA names, except for climate-10, -30 and -50.
+Most cases need data from the folder named by the environment variable LKGP_DATA.
 """
 
 import argparse
@@ -19,6 +19,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -33,14 +34,15 @@ from lkgp.studies.scoring import score
 CASES = ("learning-curves-100", "learning-curves-400", "learning-curves-2000", "era5-30", "sarcos-50")
 WORKER = Path(__file__).with_name("fit_saved_problem.py")
 BEFORE, AFTER = "before", "after"
-# What is compared, its name in the table, and how it is written.
+# What is compared: the entry of the record, its name in the table, its unit, and its format.
 QUANTITIES = (
-    ("test_nll", "test NLL", "{:.5f}"),
-    ("test_rmse", "test RMSE", "{:.5f}"),
-    ("log_likelihood", "log-likelihood per observation", "{:.6f}"),
-    ("seconds", "seconds, median", "{:.2f}"),
-    ("peak_memory", "peak memory, GB", "{:.3f}"),
+    ("test_nll", "test NLL", 1, ".5f"),
+    ("test_rmse", "test RMSE", 1, ".5f"),
+    ("log_likelihood", "log-likelihood per observation", 1, ".6f"),
+    ("seconds", "seconds, median", 1, ".2f"),
+    ("peak_memory", "peak memory, GB", 1e9, ".3f"),
 )
+COSTS = ("seconds", "peak_memory")
 
 Record = dict[str, Any]
 
@@ -88,34 +90,43 @@ def run_case(name: str, trees: dict[str, Path], repeats: int, output: Path) -> N
     """Fit one case alternately with both versions."""
     family, case = cases_of(name)[0]
     problem = run_of(family, case, "lkgp").problem()
+    began = time.strftime("%Y-%m-%dT%H:%M:%S")
     with tempfile.TemporaryDirectory() as folder:
         save_problem(problem, Path(folder))
         for repeat in range(repeats):
-            order = (BEFORE, AFTER) if repeat % 2 == 0 else (AFTER, BEFORE)
-            for label in order:
+            for label in (BEFORE, AFTER) if repeat % 2 == 0 else (AFTER, BEFORE):
+                # Other programs that compete for the cores slow fits down many times; the record shows whether any did.
+                load = os.getloadavg()[0]
                 found = fit(trees[label], Path(folder), problem)
-                append(output, {"case": name, **identity(label, trees[label]), **found, **provenance()})
+                what = {"case": name, "pair": f"{began} {repeat}", **identity(label, trees[label]), "load": load}
+                append(output, {**what, **found, **provenance()})
                 how = found.get("failed") or f"{found['seconds']:.2f} s, {found['method']}"
                 print(f"{name}: {label}: {how}", flush=True)
 
 
-def table_of(name: str, records: list[Record]) -> str:
-    """The medians of both versions, their difference and their ratio, and all times, as Markdown."""
-    runs = {label: [r for r in records if r["label"] == label and "failed" not in r] for label in (BEFORE, AFTER)}
-    if not all(runs.values()):
-        return f"## {name}\n\nThere is no finished fit of {' and '.join(k for k, found in runs.items() if not found)}."
+def finished_pairs(name: str, trees: dict[str, Path], records: list[Record]) -> list[dict[str, Record]]:
+    """The fits of a case that both versions finished one right after the other, by label."""
+    known = [identity(label, tree) for label, tree in trees.items()]
+    pairs: dict[str, dict[str, Record]] = {}
+    for record in records:
+        if record["case"] == name and {k: record[k] for k in known[0]} in known and "failed" not in record:
+            pairs.setdefault(record["pair"], {})[record["label"]] = record
+    return [pair for pair in pairs.values() if len(pair) == len(trees)]
+
+
+def table_of(name: str, pairs: list[dict[str, Record]]) -> str:
+    """The medians of both versions, their difference, the median ratio within a pair, and all times, as Markdown."""
+    if not pairs:
+        return f"## {name}\n\nThere is no pair of finished fits."
     lines = [f"## {name}", "", "| | before | after | difference | ratio |", "|---|---|---|---|---|"]
-    for entry, title, form in QUANTITIES:
-        unit = 1e9 if entry == "peak_memory" else 1.0
-        before, after = (statistics.median(run[entry] for run in runs[label]) / unit for label in (BEFORE, AFTER))
-        # Ratios say something about times and memory only: scores and log-likelihoods may be negative or near zero.
-        ratio = f"{after / before:.3f}" if entry in ("seconds", "peak_memory") else ""
-        lines.append(
-            f"| {title} | {form.format(before)} | {form.format(after)} | {after - before:+.2g} | {ratio} |"
-        )
-    times = {label: ", ".join(f"{run['seconds']:.2f}" for run in found) for label, found in runs.items()}
-    lines.append(f"| all seconds | {times[BEFORE]} | {times[AFTER]} | | |")
-    return "\n".join(lines)
+    for entry, title, unit, form in QUANTITIES:
+        before, after = (statistics.median(pair[label][entry] / unit for pair in pairs) for label in (BEFORE, AFTER))
+        # Scores and log-likelihoods may be negative or near zero, so that their ratio says nothing.
+        ratios = [pair[AFTER][entry] / pair[BEFORE][entry] for pair in pairs] if entry in COSTS else []
+        ratio = f"{statistics.median(ratios):.3f}" if ratios else ""
+        lines.append(f"| {title} | {before:{form}} | {after:{form}} | {after - before:+.2g} | {ratio} |")
+    times = {label: ", ".join(f"{pair[label]['seconds']:.2f}" for pair in pairs) for label in (BEFORE, AFTER)}
+    return "\n".join([*lines, f"| all seconds | {times[BEFORE]} | {times[AFTER]} | | |"])
 
 
 def main() -> None:
@@ -134,9 +145,8 @@ def main() -> None:
         cases_of(name)  # refuses unknown names before hours have passed
     for name in chosen.cases:
         run_case(name, trees, chosen.repeats, chosen.output)
-        known = [identity(label, tree) for label, tree in trees.items()]
-        same = [r for r in read(chosen.output) if r["case"] == name and {k: r[k] for k in known[0]} in known]
-        print(f"\n{table_of(name, same)}\n", flush=True)
+        pairs = finished_pairs(name, trees, read(chosen.output))
+        print(f"\n{table_of(name, pairs)}\n", flush=True)
 
 
 if __name__ == "__main__":
