@@ -23,11 +23,13 @@ from lkgp.linalg.factors.toeplitz import TOEPLITZ_PAYS, ToeplitzFactor
 from lkgp.model import LatentKroneckerGP
 from lkgp.settings import Settings
 
-# Passes over float64 arrays that the checks of a solve take, each of two transforms.
+# Passes over float64 arrays that the checks of a solve take, each of two transforms. Counted: 5.5 in a fit and 7.5 for
+# samples in weight space, 2 and 3 in observation space.
 CHECKS = 4
 # Fibres' shares of observed cells may vary by so many times what chance would make of them.
 BY_CHANCE = 3.0
-# Arrays of the size of the grid, in float64, that a solve holds at once for every right-hand side.
+# Arrays of the size of the grid, in float64, that a solve holds at once for every right-hand side. Measured: 12 in
+# observation space, 6 to 7 in weight space.
 SOLVE_ARRAYS = 12
 # Bytes of them in a posterior, where the caller sets no limit: its right-hand sides are solved for some at a time.
 COLUMN_BYTES = 2e9

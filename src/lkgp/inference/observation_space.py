@@ -33,7 +33,8 @@ from lkgp.model import LatentKroneckerGP
 from lkgp.solvers import ConjugateGradients, Solution, Solver, solve
 from lkgp.solvers.base import column_norms
 
-# Multiplications in float32 that take as long as reading one number from memory.
+# Multiplications in float32 that take as long as reading one number from memory: 28 to 30 on one core, more on several,
+# which share the memory.
 READING = 30.0
 # What is added to the diagonal of a factor before its Cholesky factorisation, relative to what the noise allows.
 JITTER = 1e-3

@@ -11,9 +11,11 @@ from torch import Tensor
 # The size of the block is sought in these steps.
 BLOCK_STEP = 500
 # Iterations over the root of the condition number that the block leaves, as measured on learning curves: conjugate
-# gradients need about sqrt(condition) / 2 iterations per factor e, and a solve to a few digits about eight of those.
+# gradients need about sqrt(condition) / 2 iterations per factor e, and a solve to a few digits about eight of those. On
+# simulated curves solves of a fit take 2.3 times the root, and those of samples 3.1 times.
 ITERATIONS_PER_ROOT = 4.0
-# Multiplications of the block, in float64 and scattered, take as long as so many of the products, which are in float32.
+# Multiplications of the block, in float64 and scattered, take as long as so many of the products, which are in float32:
+# 3 to 5.5 on one core, for 500 to 2000 modes.
 BLOCK_WEIGHT = 4
 
 
