@@ -28,8 +28,8 @@ from lkgp.solvers.base import column_norms
 
 # Where nothing is missing, all is exact, and little is left out: a longer spectrum costs next to nothing there.
 COMPLETE_TOLERANCE = 1e-11
-# Iterations with the diagonal alone where cells are missing at random and there are far fewer modes than observations. On
-# simulated fields solves of a fit take about 3, and those of samples about 6.
+# Iterations with the diagonal alone where cells are missing at random and there are far fewer modes than observations.
+# On simulated fields solves of a fit take about 3, and those of samples about 6.
 ITERATIONS_AT_RANDOM = 8.0
 # The root of modes over observations up to which the diagonal serves where cells are missing at random.
 MOST_CROWDED = 0.8

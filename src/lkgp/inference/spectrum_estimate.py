@@ -13,11 +13,11 @@ from lkgp.linalg.eigenbasis import PIVOTED_PAYS, RANK_OF_REST
 from lkgp.linalg.roots import pivoted_root
 from lkgp.model import Term
 
-# Multiplications of a symmetric eigendecomposition, over n^3, by its time beside that of a matrix product: 4.5 to 8.8 on
-# one core, for 400 to 1500 points.
+# Multiplications of a symmetric eigendecomposition, over n^3, by its time beside that of a matrix product: 4.5 to 8.8
+# on one core, for 400 to 1500 points.
 EIGH = 5.0
-# A factor with more points than this is not formed for a plan: a matrix of so many points takes 0.16 GB, and its pivoted
-# factorisation at full rank about three seconds on one core.
+# A factor with more points than this is not formed for a plan: a matrix of so many points takes 0.16 GB, and its
+# pivoted factorisation at full rank about three seconds on one core.
 MOST_PLANNED_POINTS = 4500
 # Its spectrum is judged by so many of its points instead.
 SOME_POINTS = 1000
