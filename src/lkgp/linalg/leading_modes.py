@@ -15,7 +15,7 @@ BLOCK_STEP = 500
 # simulated curves solves of a fit take 2.3 times the root, and those of samples 3.1 times.
 ITERATIONS_PER_ROOT = 4.0
 # Multiplications of the block, in float64 and scattered, take as long as so many of the products, which are in float32:
-# 3 to 5.5 on one core, for 500 to 2000 modes.
+# 2 to 5.5 on one core, for 500 to 2000 modes.
 BLOCK_WEIGHT = 4
 
 
