@@ -22,12 +22,14 @@ from lkgp.linalg.factors import Factor
 from lkgp.model import LatentKroneckerGP
 from lkgp.settings import Settings
 
-# Number of passes over float64 arrays, each of two transforms, that the residual checks of a solve take.
+# Passes over float64 arrays that the checks of a solve take, each of two transforms. Counted: 5.5 in a fit and 7.5 for
+# samples in weight space, 2 and 3 in observation space.
 CHECKS = 4
 # Cells count as missing at random if the variance of the numbers of observed cells in the fibres is at most this many
 # times the binomial variance.
 BY_CHANCE = 3.0
-# Number of float64 arrays of the size of the grid that a solve holds at once for each right-hand side.
+# Arrays of the size of the grid, in float64, that a solve holds at once for every right-hand side. Measured: 12 in
+# observation space, 6 to 7 in weight space.
 SOLVE_ARRAYS = 12
 # Limit in bytes on these arrays in a posterior if the caller sets none; it determines how many right-hand sides are
 # solved for at a time.

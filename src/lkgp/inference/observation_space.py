@@ -32,7 +32,8 @@ from lkgp.linalg.roots import shifted_cholesky
 from lkgp.model import LatentKroneckerGP
 from lkgp.solvers import ConjugateGradients, Solution, Solver, solve
 
-# Reading one number from memory takes as long as this many multiplications in float32.
+# Multiplications in float32 that take as long as reading one number from memory: 28 to 30 on one core, more on several,
+# which share the memory.
 READING = 30.0
 # Prior variance that is added by a jitter on the diagonals of the factors, as a fraction of the noise: far below the
 # noise, yet enough for a Cholesky factorisation.

@@ -26,7 +26,8 @@ from lkgp.settings import check_positive
 
 # The truncation tolerance on a complete grid: everything is exact there, and keeping more modes costs almost nothing.
 COMPLETE_TOLERANCE = 1e-11
-# Iterations with the diagonal alone if cells are missing at random and there are far fewer modes than observations.
+# Iterations with the diagonal alone where cells are missing at random and there are far fewer modes than observations.
+# On simulated fields solves of a fit take about 3, and those of samples about 6.
 ITERATIONS_AT_RANDOM = 8.0
 # The largest sqrt(modes / observations) for which the diagonal alone is enough if cells are missing at random.
 MOST_CROWDED = 0.8
