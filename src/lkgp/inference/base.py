@@ -233,6 +233,7 @@ class System(ABC):
     def quadratic_weights(self, x: Tensor, shares: Sequence[float]) -> GradientWeights:
         """The weights of sum_j share_j x_j^T dA x_j, for x (n, c) and c shares."""
 
+    @torch.no_grad()
     def prior_data(self, normals: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
         """Draws of the data from the prior, (n, s), from standard normal numbers `normals` (N, s) and `noise` (n, s).
 
