@@ -20,7 +20,7 @@ from curves_data import curves
 from gpytorch.kernels import ConstantKernel, MaternKernel, ScaleKernel
 
 import lkgp
-from lkgp import LKGP, Direct, ObservationSpace, Plan
+from lkgp import LKGP, Direct, ObservationSpace, Plan, condition
 from lkgp.fitting import Optimizer, fit
 from lkgp.inference import Method, System
 from lkgp.inference.base import GradientWeights, LatentSolution
@@ -273,3 +273,32 @@ def test_a_new_file_is_found_without_editing_another(room, tmp_path):
     check = "import lkgp; from lkgp.settings import Settings; assert 'BrandNew' in Settings.known"
     command = [sys.executable, "-W", "ignore", "-c", check]
     subprocess.run(command, check=True, env={**os.environ, "PYTHONPATH": str(tmp_path)})
+
+
+class CountedKronecker(LatentKronecker):
+    """The operator A, which counts its products: a stand-in for one whose products are shared out."""
+
+    products = 0
+
+    def product(self, rhs):
+        CountedKronecker.products += rhs.shape[-1]
+        return super().product(rhs)
+
+
+def test_another_operator_is_passed_in_and_changes_no_number():
+    case = SOME[0]
+    method = ObservationSpace(preconditioner=None, num_samples=20)
+    plain, counted = (
+        condition(case.build(), case.data(), Plan(method, ""), operators=operators)
+        for operators in (LatentKronecker, CountedKronecker)
+    )
+    assert CountedKronecker.products > 0
+    torch.testing.assert_close(plain.weights, counted.weights)
+    before = CountedKronecker.products
+    fitted = [
+        fit(case.build(), case.data(), method=method, optimizer=OneGradientStep(), operators=operators)
+        for operators in (LatentKronecker, CountedKronecker)
+    ]
+    assert CountedKronecker.products > before
+    for ours, theirs in zip(*(result.model.parameters() for result in fitted), strict=True):
+        torch.testing.assert_close(ours, theirs)

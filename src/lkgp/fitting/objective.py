@@ -66,7 +66,7 @@ class Objective:
         self.warm_start: Tensor | None = None
         self.failed_solve = ""
         self.too_large, self.too_large_at = "", -math.inf
-        self.probes = None if method.exact else Probes.draw(data, method.num_probes, seed)
+        self.probes = None if method.exact else Probes.draw(data, method.num_probes, seed, len(model.terms))
 
     def with_method(self, method: Method) -> "Objective":
         """Return the same objective at the current parameters, computed by another method."""

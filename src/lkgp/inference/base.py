@@ -235,15 +235,17 @@ class System(ABC):
 
     @torch.no_grad()
     def prior_data(self, normals: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """Draws of the data from the prior, (n, s), from standard normal numbers `normals` (N, s) and `noise` (n, s).
+        """Draws of the data from the prior, (n, s), from standard normal numbers.
+
+        normals: (N, s) for every term, one after the other; noise: (n, s)
 
         The symmetric roots of the factors, and hence the draws, change smoothly with the hyperparameters. Also returns
         the latent functions at every cell, (s, N).
         """
-        coords, functions = self.data.grid.coords, []
-        for term in self.model.terms:
-            bases = [factor.basis() for factor in term.factors(coords)]
-            functions.append(kronecker_matmul([basis.root @ basis.vectors.mT for basis in bases], normals))
+        grid, functions = self.data.grid, []
+        for term, part in zip(self.model.terms, normals.split(grid.num_cells), strict=True):
+            bases = [factor.basis() for factor in term.factors(grid.coords)]
+            functions.append(kronecker_matmul([basis.root @ basis.vectors.mT for basis in bases], part))
         cells = sum_of(functions)
         return cells.index_select(1, self.data.grid.index).mT + self.noise.sqrt()[:, None] * noise, cells
 

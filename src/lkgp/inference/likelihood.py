@@ -55,7 +55,7 @@ class Probes:
 
     They are drawn only once, so that the likelihood is a deterministic function of the hyperparameters.
 
-    prior: (N, s), standard normal, for draws of f on the whole grid
+    prior: (N, s) for every term, one after the other, standard normal, for draws of f on the whole grid
     noise: (n, s), standard normal
     """
 
@@ -63,7 +63,7 @@ class Probes:
     noise: Tensor
 
     @classmethod
-    def draw(cls, data: Observations, num: int, seed: int) -> "Probes":
+    def draw(cls, data: Observations, num: int, seed: int, num_terms: int = 1) -> "Probes":
         like, n, cells = data.values, data.grid.num_observed, data.grid.num_cells
         generator = torch.Generator(like.device).manual_seed(seed)
 
@@ -71,7 +71,7 @@ class Probes:
             return torch.randn(rows, num, generator=generator, dtype=like.dtype, device=like.device)
 
         normal(n)  # not used; keeps the following numbers the same as in earlier versions
-        return cls(normal(cells), normal(n))
+        return cls(normal(num_terms * cells), normal(n))
 
 
 def log_likelihood(

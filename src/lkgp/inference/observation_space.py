@@ -22,7 +22,7 @@ from lkgp.inference.costs import CHECKS, Cost, FactorRanks, PlanningProblem, bre
 from lkgp.inference.estimated import CURVATURE_RTOL, EstimatedMethod, MixedPrecisionSystem
 from lkgp.inference.gradients import quadratic_weights
 from lkgp.linalg.factors import Factor
-from lkgp.linalg.kronecker import LatentKronecker, OperatorFactory
+from lkgp.linalg.kronecker import LatentKronecker, OperatorFactory, sum_of
 from lkgp.linalg.leading_modes import ITERATIONS_PER_ROOT, block_multiplications, cheapest_block
 from lkgp.linalg.preconditioners import LeadingModes, NoiseOnly, PivotedCholesky, Preconditioner, PreconditionerSettings
 from lkgp.linalg.preconditioners.leading_modes import MOST_MODES
@@ -246,8 +246,8 @@ class ObservationSystem(MixedPrecisionSystem):
         return quadratic_weights(self.terms, self.data.grid, x.double(), shares)
 
     def prior_data(self, normals: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-        functions = [kronecker_matmul(self._roots(term), normals) for term in self.terms]
-        cells = torch.stack(functions).sum(dim=0) if len(functions) > 1 else functions[0]
+        parts = zip(self.terms, normals.split(self.data.grid.num_cells), strict=True)
+        cells = sum_of(kronecker_matmul(self._roots(term), part) for term, part in parts)
         return cells.index_select(1, self.data.grid.index).mT + self.noise.sqrt()[:, None] * noise, cells
 
     def _roots(self, factors: Sequence[Factor]) -> list[Tensor]:
