@@ -43,6 +43,7 @@ QUANTITIES = (
     ("peak_memory", "peak memory, GB", 1e9, ".3f"),
 )
 COSTS = ("seconds", "peak_memory")
+PER_OBSERVATION = ("log_likelihood", "log-likelihoods per observation", ".5f")
 
 Record = dict[str, Any]
 
@@ -60,11 +61,11 @@ def version_of(tree: Path) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
 
 
-def fit(tree: Path, folder: Path, problem: Problem) -> Record:
+def fit(tree: Path, folder: Path, problem: Problem, seed: int) -> Record:
     """Fit the saved problem with one version in a process of its own; after a failure, {"failed": why}."""
     environment = os.environ | {"PYTHONPATH": str(tree / "src")}
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", str(WORKER), str(folder)],
+        [sys.executable, "-W", "ignore", str(WORKER), str(folder), str(seed)],
         env=environment,
         capture_output=True,
         text=True,
@@ -86,7 +87,7 @@ def identity(label: str, tree: Path) -> Record:
     return {"label": label, "tree": str(tree), "version": version_of(tree)}
 
 
-def run_case(name: str, trees: dict[str, Path], repeats: int, output: Path) -> None:
+def run_case(name: str, trees: dict[str, Path], repeats: int, vary_seed: bool, output: Path) -> None:
     """Fit one case alternately with both versions."""
     family, case = cases_of(name)[0]
     problem = run_of(family, case, "lkgp").problem()
@@ -97,8 +98,15 @@ def run_case(name: str, trees: dict[str, Path], repeats: int, output: Path) -> N
             for label in (BEFORE, AFTER) if repeat % 2 == 0 else (AFTER, BEFORE):
                 # Other programs that compete for the cores slow fits down many times; the record shows whether any did.
                 load = os.getloadavg()[0]
-                found = fit(trees[label], Path(folder), problem)
-                what = {"case": name, "pair": f"{began} {repeat}", **identity(label, trees[label]), "load": load}
+                seed = repeat if vary_seed else 0
+                found = fit(trees[label], Path(folder), problem, seed)
+                what = {
+                    "case": name,
+                    "seed": seed,
+                    "pair": f"{began} {repeat}",
+                    **identity(label, trees[label]),
+                    "load": load,
+                }
                 append(output, {**what, **found, **provenance()})
                 how = found.get("failed") or f"{found['seconds']:.2f} s, {found['method']}"
                 print(f"{name}: {label}: {how}", flush=True)
@@ -125,8 +133,10 @@ def table_of(name: str, pairs: list[dict[str, Record]]) -> str:
         ratios = [pair[AFTER][entry] / pair[BEFORE][entry] for pair in pairs] if entry in COSTS else []
         ratio = f"{statistics.median(ratios):.3f}" if ratios else ""
         lines.append(f"| {title} | {before:{form}} | {after:{form}} | {after - before:+.2g} | {ratio} |")
-    times = {label: ", ".join(f"{pair[label]['seconds']:.2f}" for pair in pairs) for label in (BEFORE, AFTER)}
-    return "\n".join([*lines, f"| all seconds | {times[BEFORE]} | {times[AFTER]} | | |"])
+    for entry, title, form in (("seconds", "seconds", ".2f"), ("test_nll", "test NLL", ".4f"), PER_OBSERVATION):
+        everything = [", ".join(f"{pair[label][entry]:{form}}" for pair in pairs) for label in (BEFORE, AFTER)]
+        lines.append(f"| all {title} | {everything[0]} | {everything[1]} | | |")
+    return "\n".join(lines)
 
 
 def main() -> None:
@@ -135,6 +145,7 @@ def main() -> None:
     parser.add_argument("--after", type=Path, required=True, help="Source tree of the later version.")
     parser.add_argument("--cases", nargs="+", default=CASES, help="Names of cases of `lkgp bench`.")
     parser.add_argument("--repeats", type=int, default=3, help="Fits per case and version.")
+    parser.add_argument("--vary-seed", action="store_true", help="Use another random seed in every repeat.")
     parser.add_argument("--output", type=Path, default=Path("comparison.jsonl"), help="Append every fit to this file.")
     chosen = parser.parse_args()
     trees = {BEFORE: chosen.before.resolve(), AFTER: chosen.after.resolve()}
@@ -144,7 +155,7 @@ def main() -> None:
     for name in chosen.cases:
         cases_of(name)  # refuses unknown names before hours have passed
     for name in chosen.cases:
-        run_case(name, trees, chosen.repeats, chosen.output)
+        run_case(name, trees, chosen.repeats, chosen.vary_seed, chosen.output)
         pairs = finished_pairs(name, trees, read(chosen.output))
         print(f"\n{table_of(name, pairs)}\n", flush=True)
 

@@ -1,6 +1,6 @@
 """Fit one saved problem with whichever lkgp is imported, as `lkgp bench` does; `compare_versions.py` runs this.
 
-python scripts/fit_saved_problem.py FOLDER
+python scripts/fit_saved_problem.py FOLDER [SEED]
 
 It uses only names that every version of lkgp has. It reads problem.npz and kernels.pickle, writes prediction.npz, and
 prints one line of JSON.
@@ -33,14 +33,15 @@ def peak_memory() -> float:
     return float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss) * (1 if sys.platform == "darwin" else 1024)
 
 
-def fit(folder: Path) -> dict[str, Any]:
+def fit(folder: Path, seed: int = 0) -> dict[str, Any]:
     """Fit, draw samples, and predict every cell."""
     with np.load(folder / "problem.npz") as arrays:
         seen, noise = arrays["seen"], float(arrays["noise"])
         coords = [arrays[f"coords_{k}"] for k in range(seen.ndim)]
     kernels = pickle.loads((folder / "kernels.pickle").read_bytes())
     times = [time.perf_counter()]
-    gp = lkgp.LKGP(kernels, noise=noise, standardize=False, solver="auto", optimizer="auto", seed=0).fit(coords, seen)
+    gp = lkgp.LKGP(kernels, noise=noise, standardize=False, solver="auto", optimizer="auto", seed=seed)
+    gp.fit(coords, seen)
     times.append(time.perf_counter())
     gp.sample(SAMPLES)
     times.append(time.perf_counter())
@@ -63,4 +64,4 @@ def fit(folder: Path) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(fit(Path(sys.argv[1]))))
+    print(json.dumps(fit(Path(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 0)))

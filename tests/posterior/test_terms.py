@@ -65,7 +65,9 @@ def test_the_gradient_of_a_sum_is_that_of_dense_autograd(method, monkeypatch):
     monkeypatch.setattr("lkgp.inference.observation_space.JITTER", 1e-9)
     model, data = model_of_two_terms(), CASE.data()
     matrix = sum(
-        torch.kron(*(kernel(torch.as_tensor(x)).to_dense() for kernel, x in zip(term.kernels, CASE.coords, strict=True)))
+        torch.kron(
+            *(kernel(torch.as_tensor(x)).to_dense() for kernel, x in zip(term.kernels, CASE.coords, strict=True))
+        )
         for term in model.terms
     )
     index = data.grid.index
