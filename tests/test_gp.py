@@ -2,6 +2,7 @@
 
 import json
 import math
+import pickle
 import warnings
 
 import numpy as np
@@ -633,3 +634,59 @@ def test_the_report_is_plain_data(fitted):
     words = str(fitted.report_)
     for expected in ("missing", "direct", "residual", "exact", "seconds"):
         assert expected in words
+
+
+@pytest.mark.parametrize(
+    "solver", [Direct(), Spectral(), lkgp.ObservationSpace(), Iterative()], ids=lambda s: type(s).__name__
+)
+def test_a_fit_in_single_precision_ends_near_that_in_double(solver):
+    X, T, Y, _ = curves(rows=12, noise=0.1)
+    found = []
+    for dtype in (torch.float32, torch.float64):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", lkgp.ConvergenceWarning)
+            gp = LKGP(solver=solver, dtype=dtype).fit([X, T], Y)
+        fixed = LKGP(list(gp.model_.kernels), mean=None, noise=gp.model_.noise_variance().item())
+        found.append(fixed.fit([X, T], Y, optimize=False).log_marginal_likelihood())
+    assert found[0] > found[1] - 5
+
+
+def test_the_report_remembers_every_set_of_draws_and_cannot_be_changed():
+    X, T, Y, _ = curves(rows=6)
+    gp = LKGP().fit([X, T], Y)
+    for seed in range(8):
+        gp.sample(3, seed=seed)
+    report = gp.report_
+    assert [(one.num, one.seed) for one in report.draws] == [(3, seed) for seed in range(8)]
+    assert report.seconds["draws"] > 0
+    for change in (lambda: report.residuals.__setitem__(0, 1.0), lambda: report.seconds.update(fit=0.0)):
+        with pytest.raises((TypeError, ValueError)):
+            change()
+    report.to_dict()["seconds"]["fit"] = -1.0
+    assert report.seconds["fit"] >= 0
+    assert pickle.loads(pickle.dumps(report)).seconds == report.seconds
+
+
+def test_a_factor_to_reduce_along_must_be_there():
+    X, T, Y, _ = curves(rows=6)
+    for axis in (-1, 2):
+        with pytest.raises(InputError, match=f"axis={axis} is not one of the factors 0 to 1"):
+            LKGP(solver=Direct(axis=axis)).fit([X, T], Y, optimize=False)
+
+
+def test_long_regular_axes_of_few_modes_are_found_row_by_row(monkeypatch):
+    """Mean and error bars of every way are those of a dense factor."""
+    T = np.linspace(0, 1, 40)
+    rng = np.random.default_rng(0)
+    Y = np.where(rng.random((3, 40)) < 0.5, np.nan, np.sin(6 * T) + 0.1 * rng.normal(size=(3, 40)))
+    kernels = [RBFKernel(), RBFKernel()]
+    for solver in (Direct(axis=0), Direct(axis=1), Spectral(num_samples=500)):
+        plain = LKGP(kernels, solver=solver).fit([np.arange(3.0), T], Y, optimize=False).predict()
+        with monkeypatch.context() as patch:
+            patch.setattr("lkgp.linalg.factors.toeplitz.TOEPLITZ_PAYS", 20)
+            patch.setattr("lkgp.linalg.factors.base.MOST_DENSE_POINTS", 30)
+            gp = LKGP(kernels, solver=solver).fit([np.arange(3.0), T], Y, optimize=False)
+            assert gp.report_.structures[1] == "toeplitz"
+            found = gp.predict()
+        np.testing.assert_allclose(found[0], plain[0], atol=1e-6)
+        np.testing.assert_allclose(found[1], plain[1], rtol=1e-5 if isinstance(solver, Direct) else 0.2)

@@ -4,7 +4,7 @@ import math
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -14,6 +14,18 @@ from lkgp.posterior import Posterior, PosteriorDraws
 # Probes and Lanczos steps of the log-likelihood estimate in a report. Its error is then a small fraction of a nat per
 # observation, at little cost.
 REPORT_PROBES, REPORT_LANCZOS_STEPS = 3, 20
+
+
+class FrozenDict(dict[str, float]):
+    """A dictionary that cannot be changed."""
+
+    def _refuse(self, *_: Any) -> NoReturn:
+        raise TypeError("a report cannot be changed.")
+
+    __setitem__ = __delitem__ = update = pop = popitem = clear = setdefault = __ior__ = _refuse  # type: ignore[assignment]
+
+    def __reduce__(self) -> tuple[type, tuple[dict[str, float]]]:
+        return FrozenDict, (dict(self),)
 
 
 @dataclass(frozen=True)
@@ -46,7 +58,7 @@ class DrawReport:
         )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Report:
     """The report of `LKGP.fit` and `LKGP.update`; `print(gp.report_)` shows it.
 
@@ -98,6 +110,13 @@ class Report:
     draws: tuple[DrawReport, ...] = ()
     notes: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        residuals = np.array(self.residuals, dtype=float)
+        residuals.setflags(write=False)
+        frozen = {"residuals": residuals, "predicted": FrozenDict(self.predicted), "seconds": FrozenDict(self.seconds)}
+        for name, value in frozen.items():
+            object.__setattr__(self, name, value)
+
     @property
     def sample_residuals(self) -> np.ndarray:
         """True relative residuals of all solves for draws, (c,); empty until draws are requested."""
@@ -141,6 +160,8 @@ class Report:
         plain = {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in vars(self).items()}
         lists = {name: list(value) if isinstance(value, tuple) else value for name, value in plain.items()}
         return lists | {
+            "predicted": dict(self.predicted),
+            "seconds": dict(self.seconds),
             "draws": [asdict(one) | {"residuals": list(one.residuals)} for one in self.draws],
             "sample_residuals": self.sample_residuals.tolist(),
         }

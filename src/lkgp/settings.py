@@ -18,6 +18,9 @@ class Settings:
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        known = Settings.known.get(cls.__name__)
+        if known is not None and known.__module__ != cls.__module__ and known.__module__.startswith("lkgp."):
+            raise TypeError(f"{cls.__name__} is the name of one of lkgp's own settings; choose another name.")
         Settings.known[cls.__name__] = cls
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from lkgp import BFGS, LKGP, Direct, Iterative, ObservationSpace, Spectral
+from lkgp.persistence import ModelContents
 
 FOLDER = Path(__file__).parent / "version1"
 METHODS = {
@@ -42,3 +43,12 @@ def test_an_old_file_can_be_saved_and_read_again(name, tmp_path):
     again = LKGP.load(tmp_path / "new.lkgp")
     for ours, theirs in zip(gp.predict(), again.predict(), strict=True):
         np.testing.assert_array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_draws_of_an_old_file_are_not_counted_twice(name):
+    before = ModelContents.read(FOLDER / f"{name}.lkgp").header["report"]
+    report = LKGP.load(FOLDER / f"{name}.lkgp").report_
+    assert report.products == before["products"]
+    assert list(report.notes) == before["notes"]
+    np.testing.assert_allclose(np.sort(report.sample_residuals), np.sort(before["sample_residuals"]), rtol=1e-6)

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from lkgp import LKGP
+from lkgp import LKGP, Report
 from lkgp.curves.configurations import Space, as_configurations
 from lkgp.curves.encoding import CurveEncoding
 from lkgp.curves.forecast import Forecast, make_forecast
@@ -86,7 +86,6 @@ class CurveModel:
         )
         self.gp_ = gp.fit(*encoding.grid(runs, seen, epochs))
         self.configurations_, self.curves_, self.encoding_, self.epochs_ = runs, seen, encoding, epochs
-        self.report_ = self.gp_.report_
         return self
 
     def add(self, run: int, values: Mapping[int, float], *, refit: bool = False) -> "CurveModel":
@@ -116,7 +115,7 @@ class CurveModel:
         if len(grid_epochs) > len(self.epochs_):  # the new epochs need a larger grid
             gp = gp.conditioned_on(cells, coords)
         self.gp_ = gp.update(cells, refit=refit) if len(epochs) else gp
-        self.curves_, self.epochs_, self.report_ = curves, grid_epochs, self.gp_.report_
+        self.curves_, self.epochs_ = curves, grid_epochs
         return self
 
     def forecasts(self, *, threshold: float | None = None, level: float = LEVEL) -> list[Forecast]:
@@ -136,6 +135,11 @@ class CurveModel:
             best = threshold if threshold is not None else self._best_other(run)
             made.append(make_forecast(self.encoding_.scale, epochs, mean[run], std[run], seen, best, level, run))
         return made
+
+    @property
+    def report_(self) -> Report:
+        """What was done; see `LKGP.report_`."""
+        return self._fitted().report_
 
     def forecast(self, run: int, *, threshold: float | None = None, level: float = LEVEL) -> Forecast:
         """How one run will continue; `threshold` and `level` as in `forecasts`."""

@@ -7,6 +7,7 @@ positive semidefinite (Gilmour, Thompson and Cullis, 1995). The information of a
 """
 
 from collections.abc import Callable
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -52,7 +53,11 @@ def _directions(
     noise, mean = model.noise_diagonal(data).clone(), model.mean.of(data).clone()
     cells = data.grid.scatter(weights[:, None])
     of_mean = {id(p) for p in model.mean.parameters()}
-    unchanged = [kronecker_matmul(of_term, cells)[0, index] for of_term in factors]
+
+    @cache
+    def unchanged(t: int) -> Tensor:
+        return kronecker_matmul(factors[t], cells)[0, index]
+
     columns, is_mean = [], []
     for p in parameters:
         flat = p.data.view(-1)
@@ -73,7 +78,12 @@ def _directions(
             for t, k in owned:
                 changed = list(factors[t])
                 changed[k] = model.terms[t].factor(k, coords[k], factors[t][k].kind)
-                column = column + kronecker_matmul(changed, cells)[0, index] - unchanged[t]
+                # A difference of factors keeps more digits than one of products.
+                difference = changed[k].difference(factors[t][k])
+                if difference is not None:
+                    changed[k] = difference
+                product = kronecker_matmul(changed, cells)[0, index]
+                column = column + (product if difference is not None else product - unchanged(t))
             flat[i] = before
             columns.append(column / STEP)
     return torch.stack(columns, dim=1), torch.tensor(is_mean, device=weights.device)

@@ -333,8 +333,11 @@ class LKGP:
                 contents.header, contents.tensors, dtype=gp.dtype, seed=gp.seed, max_memory=gp.max_memory
             )
             gp._report = Report.from_dict(contents.header["report"])
+            gp._reported = set(gp._state.posterior.draw_store.kept)
             return gp
-        except (KeyError, TypeError, AttributeError, IndexError, RuntimeError) as error:
+        except FileError:
+            raise
+        except (KeyError, TypeError, AttributeError, IndexError, RuntimeError, ValueError) as error:
             raise FileError(
                 f"{contents.source} is incomplete or damaged ({type(error).__name__}: {error}); save the model again."
             ) from None
@@ -382,7 +385,11 @@ class LKGP:
     def _check_draws(self, posterior: Posterior, num: int, seed: int) -> None:
         """Warn once if the solve for draws did not converge; raise an error every time if `strict`."""
         draws: PosteriorDraws | None = posterior.draw_store.kept.get((num, seed))
-        if draws is None or draws.solution.converged:
+        if draws is None:
+            return
+        assert self._report is not None
+        self._report = self._report.with_draws([draws])
+        if draws.solution.converged:
             return
         if self.strict or (num, seed) not in self._reported:
             self._reported.add((num, seed))

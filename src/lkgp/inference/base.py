@@ -66,6 +66,7 @@ class Plan(Settings):
 class LatentSolution(Solution):
     """A solution of A X = B, with the latent function that it implies.
 
+    residuals: bounds of the relative errors |e|_A / |x|_A, (c,), or true residuals, or zero where they are not computed
     latent: K P^T X at every cell of the grid, (c, N); zero in unobserved cells if the system does not compute it there
     """
 
@@ -275,7 +276,6 @@ class TruncatedEquations(LinearEquations):
     def __init__(self, system: System, rhs: Tensor, norms: Tensor, rtol: float) -> None:
         super().__init__(system.operator, rhs, norms, rtol)
         self.system, self.inner_iterations, self.inner_products = system, 0, 0
-        self._given = False
 
     def correction(self, residual: Tensor, excess: Tensor, budget: int) -> Correction:
         inner = self.system.correction(residual.double(), 1 / float(excess.max()))

@@ -77,7 +77,7 @@ def propose(
                 f"({_memory(found) / 1e9:.1f} GB), which is more than the memory limit of {budget:.3g} bytes; raise it"
             )
         return replace(found, why=f"{found.why}, as requested", obstacle=obstacle)
-    settings = [setting for kind in methods() for setting in kind.automatic()]
+    settings = [setting for kind in methods() if "automatic" in vars(kind) for setting in kind.automatic()]
     possible = [found for found in (setting.plan(problem) for setting in settings) if not found.obstacle]
     affordable = [found for found in possible if _memory(found) <= budget]
     if not affordable:

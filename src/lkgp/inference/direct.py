@@ -52,6 +52,9 @@ class Direct(Method):
     def plan(self, problem: PlanningProblem) -> Plan:
         grid, n = problem.grid, problem.grid.num_observed
         ranks = problem.ranks(max(self.tolerance, self.fit_tolerance) if problem.fitting else self.tolerance)
+        if self.axis is not None and not 0 <= self.axis < len(ranks):
+            obstacle = f"axis={self.axis} is not one of the factors 0 to {len(ranks) - 1}; change it"
+            return Plan(self, "direct", obstacle=obstacle)
         axes = range(len(ranks)) if self.axis is None else (self.axis,)
         options = [(*direct_cost(problem, k, ranks[k].rank), k) for k in axes]
         # if several are equal, the shortest one: fewer rows per fibre
@@ -107,7 +110,8 @@ class DirectSystem(System):
     ) -> None:
         super().__init__(model, data, operators)
         with torch.no_grad():
-            self.factors: list[Factor] = model.terms[0].factors(data.grid.coords)
+            factors = model.terms[0].factors(data.grid.coords)
+            self.factors: list[Factor] = [factor.rounded(torch.float64) for factor in factors]
             self.reduction = Reduction(self.factors, self.noise, data.grid, axis, method.tolerance, method.max_size)
         self.truncation = self.reduction.truncation
 

@@ -157,6 +157,7 @@ class ObservationSystem(MixedPrecisionSystem):
         self.columns = columns
         with torch.no_grad():
             given = model.covariance(data, self.structures, operators).detach()
+            self.operator = given
             self.exact = given if given.dtype == torch.float64 else self._rounded(given, torch.float64)
             self.inverse = self._preconditioner()
             self.fast: Tensor | LatentKronecker = self.exact
@@ -188,11 +189,18 @@ class ObservationSystem(MixedPrecisionSystem):
             return super().solve(rhs, purpose, start)
         # A custom solver checks its own residuals.
         method = self.method._looser(CURVATURE_RTOL) if purpose is Purpose.CURVATURE else self.method
-        x0 = None if start is None else (rhs - self._observed(start).to(rhs)) / self.noise[:, None].to(rhs)
+        # Only from one evaluation of the likelihood to the next is the start known to be better than zero.
+        x0 = (
+            None
+            if start is None or purpose is not Purpose.LIKELIHOOD
+            else (rhs - self._observed(start).to(rhs)) / self.noise[:, None].to(rhs)
+        )
         operator = self.exact if rhs.dtype == torch.float64 else self.operator
         preconditioner = None if self.method.preconditioner is None else self.inverse
         assert method.solver is not None
         found = solve(operator, rhs, method.solver, preconditioner=preconditioner, x0=x0)
+        if purpose is not Purpose.LIKELIHOOD:
+            return found
         latent = self.data.grid.scatter(rhs - self.noise[:, None].to(rhs) * found.values).mT
         return LatentSolution(
             found.values, found.residuals, found.iterations, found.products, found.reason, found.rtol, latent

@@ -91,8 +91,12 @@ class Reduction:
 
         self._reduce()
         self.segment_axes = {k: axes[self.segment] for k, axes in self.fibre_axes.items()}
-        whole = {k: factors[k].dense().double() for k in self.others}
-        self.cov_others = [whole[k].index_select(0, i).index_select(1, i) for k, i in self.segment_axes.items()]
+        self.cov_others = []
+        for k, index in self.segment_axes.items():
+            # only the rows of points that have observations
+            points, place = torch.unique(index, return_inverse=True)
+            rows = factors[k].rows_at(points).double().index_select(1, index)
+            self.cov_others.append(rows.index_select(0, place))
         core = self.reduced @ self.reduced.mT
         for cov in self.cov_others:
             core.mul_(cov)

@@ -34,15 +34,16 @@ def pivoted_root(matrix: Tensor, threshold: float) -> tuple[np.ndarray, np.ndarr
 
 def root_by_rows(
     rows: Callable[[Tensor], Tensor], diagonal: Tensor, threshold: float, most: int
-) -> tuple[Tensor, float]:
+) -> tuple[Tensor, float, Tensor]:
     """Like `pivoted_root`, with at most `most` columns, from single rows of K, which is never formed.
 
-    Also returns the trace of the remainder.
+    Also returns the trace of the remainder, and the pivots, (r,), where the root is a lower triangle.
 
     rows: index (b,) -> rows (b, n_k); diagonal: the diagonal of K, (n_k,)
     """
     left = diagonal.clone()
     root = left.new_zeros(len(left), min(most, len(left)))
+    pivots: list[Tensor] = []
     rank = 0
     while rank < root.shape[1]:
         pivot = left.argmax()
@@ -53,8 +54,10 @@ def root_by_rows(
         root[:, rank] = column / left[pivot].sqrt()
         left = (left - root[:, rank].square()).clamp_(min=0)
         left[pivot] = 0
+        pivots.append(pivot)
         rank += 1
-    return root[:, :rank], float(left.sum())
+    order = torch.stack(pivots) if pivots else torch.zeros(0, dtype=torch.long, device=left.device)
+    return root[:, :rank], float(left.sum()), order
 
 
 @dataclass(frozen=True, eq=False)

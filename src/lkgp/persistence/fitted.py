@@ -52,6 +52,8 @@ def describe_model(model: LatentKroneckerGP, prefix: str) -> tuple[dict[str, Any
             "the model contains the same kernel twice, which a file cannot record; replace one of them by a copy "
             "(copy.deepcopy)."
         )
+    if len(model.terms) > 1:
+        raise InputError("a model with several terms cannot be saved yet.")
     spec = {
         "terms": [[described.describe_kernel(kernel) for kernel in term.kernels] for term in model.terms],
         "mean": described.describe_mean(model.mean),

@@ -33,7 +33,21 @@ def migrate(header: dict[str, Any], tensors: dict[str, Tensor]) -> tuple[dict[st
     settings = dict(header["settings"])
     settings |= {name: _record(settings[name]) for name in ("solver", "optimizer")}
     header |= {"settings": settings, "plan": _plan(header["plan"])}
+    # Its products, seconds and notes include those of the draws already.
+    header["report"] = {**header["report"], "draws": [_draws(spec) for spec in header["draws"]]}
     return header, {_tensor_name(name): value for name, value in tensors.items()}
+
+
+def _draws(spec: dict[str, Any]) -> dict[str, Any]:
+    solution = spec["solution"]
+    kept = {name: solution[name] for name in ("residuals", "products", "reason")}
+    return {
+        "num": spec["num"],
+        "seed": spec["seed"],
+        **kept,
+        "seconds": 0.0,
+        "converged": kept["reason"] == "CONVERGED",
+    }
 
 
 def _model(spec: dict[str, Any]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils import check_array, check_consistent_length
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from lkgp import LKGP
+from lkgp import LKGP, Report
 from lkgp.data.column_scaling import ColumnScaling
 from lkgp.sklearn.tasks import as_seed, task_relations
 
@@ -66,8 +66,14 @@ class LKGPRegressor(RegressorMixin, BaseEstimator):
         rows, columns = np.nonzero(np.isfinite(Y))
         factors = [X[rows]] if self._tasks is None else [X[rows], self._tasks[columns]]
         self.model_ = gp.fit_table(factors, Y[rows, columns], duplicates="mean")
-        self.report_, self.n_iter_ = self.model_.report_, max(1, self.model_.report_.steps)
+        self.n_iter_ = max(1, self.model_.report_.steps)
         return self
+
+    @property
+    def report_(self) -> Report:
+        """What was done; see `LKGP.report_`."""
+        check_is_fitted(self)
+        return self.model_.report_
 
     def predict(
         self, X: Any, return_std: bool = False, return_cov: bool = False, *, observation_noise: bool = False

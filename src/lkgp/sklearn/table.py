@@ -7,7 +7,7 @@ from gpytorch.kernels import Kernel, MaternKernel, ScaleKernel
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from lkgp import LKGP
+from lkgp import LKGP, Report
 from lkgp.data.column_scaling import ColumnScaling
 from lkgp.sklearn.tasks import as_seed, task_relations
 
@@ -69,8 +69,14 @@ class LKGPTableRegressor(RegressorMixin, BaseEstimator):
         )
         scaled = self._scaling.of_columns(groups).apply(y)
         self.model_ = gp.fit_table([features, second], scaled, duplicates="mean")
-        self.report_, self.n_iter_ = self.model_.report_, max(1, self.model_.report_.steps)
+        self.n_iter_ = max(1, self.model_.report_.steps)
         return self
+
+    @property
+    def report_(self) -> Report:
+        """What was done; see `LKGP.report_`."""
+        check_is_fitted(self)
+        return self.model_.report_
 
     def predict(self, X: Any, return_std: bool = False, *, observation_noise: bool = False) -> Any:
         """The mean of every row of X (m, d + 1), (m,).

@@ -61,6 +61,8 @@ class Refinable(ABC):
         """Add a correction to the `active` columns (a,) of the unknowns (m, c), whose residual is (m, a)."""
         found = self.correction(residual, excess, budget)
         assert found.step is not None
+        # A column that overflowed is not changed at all: it could not be restored.
+        found.step.masked_fill_(~torch.isfinite(found.step).all(dim=0), 0.0)
         if len(active) == unknowns.shape[1]:
             unknowns.add_(found.step)
         else:
@@ -78,7 +80,7 @@ class LinearEquations(Refinable):
     def __init__(self, operator: Any, rhs: Tensor, norms: Tensor, rtol: float) -> None:
         self.operator, self.rhs, self.norms, self.rtol = operator, rhs, norms, rtol
         self.residual_products, self.first_products = rhs.shape[1], 0
-        self._untouched = False
+        self._untouched, self._given = False, False
 
     def begin(self, x0: Tensor | None) -> Tensor:
         """The initial unknowns: x0 (n, c), or zero."""

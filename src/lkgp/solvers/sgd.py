@@ -71,6 +71,10 @@ class StochasticGradientDescent(Settings):
         average, velocity = x.clone(), torch.zeros_like(x)
         norm = torch.linalg.vector_norm(scaled_residual(operator, average, rhs, norms), dim=0)
         products += columns
+        # A start that is worse than zero is no start.
+        worse = ~(norm < 1)
+        if x0 is not None and bool(worse.any()):
+            x[:, worse], average[:, worse], norm[worse] = 0.0, 0.0, 1.0
         best, best_norm = average.clone(), norm
         iterations = 0
         while iterations < self.max_iterations and bool((best_norm > self.rtol).any()):

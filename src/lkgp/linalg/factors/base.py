@@ -8,7 +8,6 @@ import math
 from abc import abstractmethod
 from typing import Any, ClassVar, Protocol
 
-import numpy as np
 import torch
 from linear_operator.operators import LinearOperator
 from torch import Tensor
@@ -20,9 +19,9 @@ from lkgp.linalg.roots import TriangularRoot, root_by_rows
 # Work arrays of structured products have about this many entries (32 MB in float64), so that they stay small compared
 # with the grid.
 WORK_ENTRIES = 2**22
-# A structured factor with more points than this is never formed as a dense matrix: 8192^2 numbers in float64 take half
-# a gigabyte.
-MOST_DENSE_POINTS = 8192
+# A structured factor with more points than this is never formed as a dense matrix: 16384^2 numbers in float64 take two
+# gigabytes.
+MOST_DENSE_POINTS = 16384
 # The eigenpairs of such a factor are computed from single rows, one at a time; more than this many would take minutes.
 MOST_MODES_BY_ROWS = 2000
 
@@ -96,8 +95,7 @@ class Factor(LinearOperator):
         if points > MOST_DENSE_POINTS:
             raise InputError(
                 f"a {self.kind} factor of {points} points would take {8 * points**2 / 1e9:.1f} GB as a dense matrix; "
-                "use a method that needs only products, such as "
-                "solver=ObservationSpace(preconditioner=PivotedCholesky())."
+                "use fewer points along it, or divide it into parts."
             )
         return self.rows_at(torch.arange(points, device=self.device))
 
@@ -113,30 +111,38 @@ class Factor(LinearOperator):
         """The eigenpairs that matter; see `FactorBasis.of`."""
         if self.shape[-2] <= MOST_DENSE_POINTS:
             return FactorBasis.of(self.dense(), largest_tail, largest_value)
-        root, left = self._root_by_rows(min(largest_tail, largest_value) / self.shape[-2], MOST_MODES_BY_ROWS)
-        if left > largest_tail:
-            raise TooLargeError(
-                f"a factor of {self.shape[-2]} points has more than {MOST_MODES_BY_ROWS} modes, the most that can be "
-                "computed row by row"
-            )
-        return FactorBasis.of_root(root, left, largest_tail, largest_value)
+        root, left, _ = self._root_by_rows(min(largest_tail, largest_value) / self.shape[-2], MOST_MODES_BY_ROWS)
+        self._check_complete(root, left, largest_tail)
+        return FactorBasis.of_root(root.cpu().numpy(), left, largest_tail, largest_value, self.device)
 
     def leading(self, most: int, threshold: float) -> FactorBasis:
         """About the `most` leading eigenpairs that exceed `threshold`; see `FactorBasis.leading`."""
         if self.shape[-2] <= MOST_DENSE_POINTS:
             return FactorBasis.leading(self.dense(), most, threshold)
-        return FactorBasis.of_root(*self._root_by_rows(threshold, most), 0.0, threshold)
-
-    def _root_by_rows(self, threshold: float, most: int) -> tuple[np.ndarray, float]:
-        diagonal = self.entries_diagonal().detach().double()
-        rounding = len(diagonal) * torch.finfo(torch.float64).eps * float(diagonal.max())
-        rows = lambda index: self.rows_at(index).detach().double()  # noqa: E731
-        root, left = root_by_rows(rows, diagonal, max(threshold, rounding), most)
-        return root.cpu().numpy(), left
+        root, left, _ = self._root_by_rows(threshold, most)
+        return FactorBasis.of_root(root.cpu().numpy(), left, 0.0, threshold, self.device)
 
     def triangular_root(self, threshold: float = 0.0) -> TriangularRoot:
         """R with R R^T = K, for draws from the prior; see `TriangularRoot.of`."""
-        return TriangularRoot.of(self.dense(), threshold)
+        if self.shape[-2] <= MOST_DENSE_POINTS:
+            return TriangularRoot.of(self.dense(), threshold)
+        root, left, pivots = self._root_by_rows(threshold, MOST_MODES_BY_ROWS)
+        self._check_complete(root, left, threshold * self.shape[-2])
+        return TriangularRoot(root, pivots)
+
+    def _root_by_rows(self, threshold: float, most: int) -> tuple[Tensor, float, Tensor]:
+        """A pivoted root of K from single rows, down to rounding at least; see `root_by_rows`."""
+        diagonal = self.entries_diagonal().detach().double()
+        rounding = len(diagonal) * torch.finfo(torch.float64).eps * float(diagonal.max())
+        rows = lambda index: self.rows_at(index).detach().double()  # noqa: E731
+        return root_by_rows(rows, diagonal, max(threshold, rounding), most)
+
+    def _check_complete(self, root: Tensor, left: float, allowed: float) -> None:
+        if left > allowed and root.shape[1] >= MOST_MODES_BY_ROWS:
+            raise TooLargeError(
+                f"a factor of {self.shape[-2]} points has more than {MOST_MODES_BY_ROWS} modes, the most that can be "
+                "computed row by row"
+            )
 
     # Products
 
@@ -151,6 +157,10 @@ class Factor(LinearOperator):
     @abstractmethod
     def rounded(self, dtype: torch.dtype) -> "Factor":
         """Return the same factor in another precision."""
+
+    def difference(self, other: "Factor") -> "Factor | None":
+        """This factor minus another one of the same kind, as a factor; None if the kind has no such form."""
+        return None
 
     # Gradients
 

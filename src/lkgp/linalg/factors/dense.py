@@ -41,6 +41,9 @@ class DenseFactor(Factor):
     def rounded(self, dtype: torch.dtype) -> "DenseFactor":
         return DenseFactor(self.tensor.to(dtype))
 
+    def difference(self, other: Factor) -> "DenseFactor":
+        return DenseFactor(self.tensor - other.dense())
+
     def fold(self, weights: Tensor) -> Tensor:
         return weights
 

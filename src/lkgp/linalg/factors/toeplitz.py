@@ -61,6 +61,9 @@ class ToeplitzFactor(Factor):
     def rounded(self, dtype: torch.dtype) -> "ToeplitzFactor":
         return ToeplitzFactor(self.column.to(dtype))
 
+    def difference(self, other: Factor) -> "ToeplitzFactor":
+        return ToeplitzFactor(self.column - other.rows_at(torch.zeros(1, dtype=torch.long, device=other.device))[0])
+
     def pull_back(self, left: Tensor, right: Tensor) -> Tensor:
         # The weight of the entry at lag l is the sum over i - j = +-l of left_i right_j: a correlation, which is a
         # product of Fourier transforms.

@@ -27,5 +27,5 @@ class PivotedCholesky(PreconditionerSettings):
     ) -> LowRankPlusDiagonal:
         diagonal = operator.latent_diagonal()
         floor = torch.finfo(diagonal.dtype).eps * float(diagonal.max())
-        root, _ = root_by_rows(operator.latent_rows, diagonal, floor, self.rank)
+        root, _, _ = root_by_rows(operator.latent_rows, diagonal, floor, self.rank)
         return LowRankPlusDiagonal(root, operator.noise_diagonal())
