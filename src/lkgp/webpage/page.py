@@ -14,7 +14,7 @@ from lkgp.xarray.validation import Validation
 
 
 def write_page(path: Path, variables: Sequence[tuple[FieldModel, xr.Dataset, Validation | None]], title: str) -> None:
-    """Write a page about some variables.
+    """Write a page about one or more variables.
 
     variables: for each variable its model, the filled dataset, and its validation if there is one
     """
