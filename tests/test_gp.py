@@ -690,3 +690,11 @@ def test_long_regular_axes_of_few_modes_are_found_row_by_row(monkeypatch):
             found = gp.predict()
         np.testing.assert_allclose(found[0], plain[0], atol=1e-6)
         np.testing.assert_allclose(found[1], plain[1], rtol=1e-5 if isinstance(solver, Direct) else 0.2)
+
+
+def test_the_learned_noise_is_told_in_the_units_of_the_data():
+    X, T, Y, _ = curves(noise=0.1)
+    small, large = LKGP().fit([X, T], Y), LKGP().fit([X, T], 1000 * Y)
+    assert small.noise_variance_ == pytest.approx(small.report_.noise_std**2)
+    assert large.noise_variance_ == pytest.approx(1e6 * small.noise_variance_, rel=1e-3)
+    assert LKGP().fit([X, T], Y, noise_variance=0.01, optimize=False).noise_variance_ is None

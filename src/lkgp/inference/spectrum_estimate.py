@@ -50,7 +50,7 @@ class FactorSpectrum:
     @torch.no_grad()
     def __init__(self, term: Term, k: int, coords: Tensor) -> None:
         self.points = len(coords)
-        self.spread = self.repeated = 1.0
+        self.spread = 1.0
         if self.points <= MOST_PLANNED_POINTS:
             self.matrix = term.cross_factor(k, coords, coords).double()
             self.neighbours = None
