@@ -214,10 +214,9 @@ class System(ABC):
 
     def _refined(self, equations: TruncatedEquations, first: Solution) -> Solution:
         """Refine the solution of a truncated system until it solves the equations for A."""
-        dtype = equations.rhs.dtype
-        begun = (first.values / equations.norms.to(first.values.dtype)).to(dtype)
+        begun = equations.begin(first.values.to(equations.rhs.dtype))
         refined = equations.solution(refine(equations, begun, MOST_ROUNDS))
-        products = refined.products + equations.residual_products + first.products + equations.inner_products
+        products = refined.products + first.products + equations.inner_products
         return replace(refined, iterations=first.iterations + equations.inner_iterations, products=products)
 
     def trusts(self, solution: Solution) -> bool:
