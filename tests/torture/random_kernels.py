@@ -40,7 +40,7 @@ def simple_kernel(rng, kind, columns):
     elif kind == "rq":
         kernel = gk.RQKernel(ard_num_dims=ard)
     elif kind == "periodic":
-        kernel = gk.PeriodicKernel(ard_num_dims=ard or 1)
+        kernel = gk.PeriodicKernel(ard_num_dims=ard) if ard else gk.PeriodicKernel()
     elif kind == "polynomial":
         kernel = gk.PiecewisePolynomialKernel(q=int(rng.choice([0, 1, 3])), ard_num_dims=ard)
     elif kind == "cosine":
