@@ -119,8 +119,8 @@ def check_kernel(kernel: Kernel, coords: Tensor, factor: int) -> None:
             evaluate(kernel, coords[:1])
     except RuntimeError as error:  # some kernels refuse ard_num_dims=1 over several columns, others do not
         raise InputError(
-            f"the kernel of factor {factor} cannot be evaluated at a point with {columns} column(s) ({error}); check its "
-            "ard_num_dims and active_dims."
+            f"the kernel of factor {factor} cannot be evaluated at a point with {columns} column(s) ({error}); check "
+            "its ard_num_dims and active_dims."
         ) from None
 
 
