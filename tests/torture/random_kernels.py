@@ -76,7 +76,8 @@ def numerical_kernel(rng, columns):
 
 def category_kernel(rng, count):
     """Codes (count, 1) of tasks, and an IndexKernel over them."""
-    tasks, rank = count + int(rng.integers(0, 2)), int(rng.integers(1, 3))
+    tasks = count + int(rng.integers(0, 2))
+    rank = min(int(rng.integers(1, 3)), tasks)
     kernel = gk.IndexKernel(num_tasks=tasks, rank=rank).double()
     kernel.covar_factor.data = torch.as_tensor(rng.normal(size=(tasks, rank)))
     kernel.var = torch.as_tensor(rng.uniform(0.05, 1, tasks))
