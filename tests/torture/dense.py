@@ -118,10 +118,15 @@ class DenseModel:
         return self.score_of((sides[0] - sides[1]) / (2 * EXTENDED(step)))
 
     def score_of(self, change):
-        """The score and the root of the Fisher information of a parameter from dA, (n, n)."""
+        """The score of a parameter and the root of its Fisher information, from dA (n, n)."""
         inner = forward(self.root, forward(self.root, change).T)  # L^-1 dA L^-T
         score = (self.whitened @ inner @ self.whitened - np.trace(inner)) / 2
         return float(score), float(np.sqrt((inner**2).sum() / 2))
+
+    @cached_property
+    def weights(self):
+        """a = A^-1 r."""
+        return backward(self.root, self.whitened)
 
 
 class DensePosterior:
