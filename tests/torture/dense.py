@@ -64,7 +64,8 @@ class DenseModel:
         self.mean, self.noise = EXTENDED(mean), noise.astype(EXTENDED).ravel()[self.index]
         self.residuals = y.astype(EXTENDED).ravel()[self.index] - self.mean
         self.matrix = self.covariance()
-        self.signal = (np.diag(self.matrix) - self.noise).max()  # the largest prior variance
+        # the largest prior variance
+        self.signal = math.prod(np.diag(self.factor(k, x, x)).max() for k, x in enumerate(self.coords))
 
     def factor(self, k, x, z):
         return evaluate(self.kernels[k], x, z, self.parameters)

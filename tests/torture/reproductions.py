@@ -5,8 +5,9 @@ import warnings
 
 import numpy as np
 import torch
-from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
+from gpytorch.kernels import MaternKernel, PeriodicKernel, RBFKernel, ScaleKernel
 from tests.torture.checks import Comparison, check_covariance, check_moments, started, std_finding
+from tests.torture.dense import DenseModel
 from tests.torture.problems import Problem
 from tests.torture.tolerances import chi_square_limits
 
@@ -117,21 +118,48 @@ def block_gap_in_the_eigenbasis():
     return [f"{len(off)} standard deviations are up to {off.max():.2g} times the true ones"] if len(off) else []
 
 
+def small_field(seed):
+    """A small field in the eigenbasis: two kernels of three kinds, a corner, random cells or one cell missing."""
+    rng = np.random.default_rng(seed)
+    shape = tuple(int(rng.integers(2, 15)) for _ in range(2))
+    kinds = [str(rng.choice(["rbf", "matern", "periodic"])) for _ in shape]
+    lengths = np.exp(rng.uniform(np.log(0.1), np.log(2), 2))
+    scale, regular = float(np.exp(rng.uniform(np.log(0.1), np.log(10)))), rng.random() < 0.5
+    coords = [(np.linspace(0, 2, n) if regular else np.sort(rng.uniform(0, 2, n)))[:, None] for n in shape]
+    noise, observed = scale * 10 ** rng.uniform(-8, 2), np.ones(shape, dtype=bool)
+    corner, gap = [int(rng.integers(1, n)) for n in shape], rng.choice(["corner", "random", "one"])
+    if gap == "corner":
+        observed[tuple(slice(start, None) for start in corner)] = False
+    elif gap == "random":
+        observed = rng.random(shape) < 0.7
+    else:
+        observed.ravel()[rng.integers(observed.size)] = False
+    observed.ravel()[0] = True
+    kernels = []
+    for kind, length in zip(kinds, lengths, strict=True):
+        kernel = {"rbf": RBFKernel, "matern": MaternKernel, "periodic": PeriodicKernel}[kind]().double()
+        if kind == "periodic":
+            kernel.period_length = torch.tensor(0.9).double()
+        kernel.lengthscale = torch.tensor(length).double()
+        kernels.append(kernel)
+    kernels[0] = ScaleKernel(kernels[0]).double()
+    kernels[0].outputscale = torch.tensor(scale).double()
+    prior = DenseModel(kernels, coords, np.zeros(shape), np.full(shape, noise), 0.0)
+    root = np.linalg.cholesky(prior.matrix.astype(float) + 1e-12 * np.eye(observed.size))
+    values = root @ rng.normal(size=observed.size)
+    return coords, np.where(observed, values.reshape(shape), np.nan), kernels, noise
+
+
 def stated_errors_in_the_eigenbasis():
-    """The log likelihood is within three stated errors in all but one of forty cases."""
+    """Log likelihoods that once were three to eight stated standard errors off: at most one of eight still may be."""
     beyond = []
-    for seed in range(40):
-        rng = np.random.default_rng(seed)
-        x, t = np.sort(rng.uniform(0, 1, 12)), np.linspace(0, 1, 9)
-        noise = 10 ** rng.uniform(-6, 0)
-        Y = np.sin(3 * x)[:, None] * np.cos(2 * t) + math.sqrt(noise) * rng.normal(size=(12, 9))
-        Y[rng.random(Y.shape) < 0.3] = np.nan
-        kernels = [ScaleKernel(MaternKernel()).double(), RBFKernel().double()]
-        given = case([x, t], Y, way="spectral", solver=Spectral(), kernels=kernels, noise=noise)
-        gp = started(given)
-        value, stated = gp.posterior_.log_likelihood()
-        error = abs(value - Comparison(given, gp).dense.log_likelihood())
-        if error > 3 * stated + 1e-3:
+    for seed in (12, 16, 25, 54, 94, 113, 120, 134):
+        coords, Y, kernels, noise = small_field(seed)
+        gp = LKGP(kernels, mean=0.0, noise=noise, standardize=False, solver=Spectral(), seed=seed)
+        value, stated = gp.fit(coords, Y, optimize=False).posterior_.log_likelihood()
+        true = DenseModel(gp.model_.kernels, coords, Y, np.full(Y.shape, noise), 0.0).log_likelihood()
+        error = abs(value - true)
+        if error > 3 * stated + 1e-6 * abs(true):
             beyond.append(f"seed {seed}: {error:.2g} nats at a stated {stated:.1g}")
     return beyond if len(beyond) > 1 else []
 
