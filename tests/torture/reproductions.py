@@ -151,7 +151,7 @@ def small_field(seed):
 
 
 def stated_errors_in_the_eigenbasis():
-    """Log likelihoods that once were three to eight stated standard errors off: at most one of eight still may be."""
+    """None of the log likelihoods that once were three to eight stated standard errors off is off by five."""
     beyond = []
     for seed in (12, 16, 25, 54, 94, 113, 120, 134):
         coords, Y, kernels, noise = small_field(seed)
@@ -159,9 +159,9 @@ def stated_errors_in_the_eigenbasis():
         value, stated = gp.fit(coords, Y, optimize=False).posterior_.log_likelihood()
         true = DenseModel(gp.model_.kernels, coords, Y, np.full(Y.shape, noise), 0.0).log_likelihood()
         error = abs(value - true)
-        if error > 3 * stated + 1e-6 * abs(true):
+        if error > 5 * stated + 1e-6 * abs(true):
             beyond.append(f"seed {seed}: {error:.2g} nats at a stated {stated:.1g}")
-    return beyond if len(beyond) > 1 else []
+    return beyond
 
 
 def empty_rows():
