@@ -33,7 +33,7 @@ SEARCH = "the search for hyperparameters"
 class Outcome:
     """How a problem ended.
 
-    status: "right"; "refused", by an error of the library; "said", wrong with a warning or a report of it;
+    status: "right"; "warned", right but with a warning; "refused", by an error of the library; "said", wrong with a warning or a report of it;
         "undecidable", because the oracle is not accurate enough; "silent", wrong without a word
     errors: the worst error by quantity, in its unit; only those of a problem that is right or silent count
     findings: in words, what was wrong
@@ -89,6 +89,8 @@ def run(seed):
                 for check in chosen_checks(seed, given.fit):
                     for finding in check(comparison):
                         outcome.note(finding, is_said(caught, gp))
+                if outcome.status == "right" and is_said(caught, gp):
+                    outcome.status = "warned"
         except OWN_ERRORS as error:
             outcome.status = "silent" if outcome.status == "silent" else "refused"
             outcome.findings.append(f"refused: {type(error).__name__}: {error}")
