@@ -64,8 +64,9 @@ class DenseModel:
         self.mean, self.noise = EXTENDED(mean), noise.astype(EXTENDED).ravel()[self.index]
         self.residuals = y.astype(EXTENDED).ravel()[self.index] - self.mean
         self.matrix = self.covariance()
-        # the largest prior variance
-        self.signal = math.prod(np.diag(self.factor(k, x, x)).max() for k, x in enumerate(self.coords))
+        # The largest prior variance; a linear kernel over a single point is zero everywhere.
+        largest = math.prod(np.diag(self.factor(k, x, x)).max() for k, x in enumerate(self.coords))
+        self.signal = max(largest, self.noise.min())
 
     def factor(self, k, x, z):
         return evaluate(self.kernels[k], x, z, self.parameters)

@@ -33,9 +33,10 @@ SEARCH = "the search for hyperparameters"
 class Outcome:
     """How a problem ended.
 
-    status: "right"; "warned", right but with a warning; "refused", by an error of the library; "said", wrong with a warning or a report of it;
-        "undecidable", because the oracle is not accurate enough; "silent", wrong without a word
-    errors: the worst error by quantity, in its unit; only those of a problem that is right or silent count
+    status: "right"; "warned", right but with a warning; "refused", by an error of the library; "said", wrong with a
+        warning or a report of it; "undecidable", because the oracle is not accurate enough; "silent", wrong without a
+        word
+    errors: the worst error by quantity, in its unit; the table has those of problems that are right
     findings: in words, what was wrong
     """
 

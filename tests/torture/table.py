@@ -9,10 +9,10 @@ PAGE = """# Accuracy
 
 How far the results of lkgp are from those of a dense computation in extended precision that shares no code with it, on
 {count} random problems: every way of inference; every kernel, with sums and products; one to three factors; regular,
-clustered and nearly equal coordinates (down to a millionth of their spread); gaps at random, in rows, in blocks, as staircases, all cells but one; noise
-variances from 1e-8 to 1e2 of that of the signal, and known ones over six decades; values from 1e-6 to 1e6 with offsets
-of up to 10,000 times that; float32 and float64. Most have up to 150 cells, some up to 500, because the dense
-computation has to follow. This page is written by
+clustered and nearly equal coordinates (down to a millionth of their spread); gaps at random, in rows, in blocks, as
+staircases, all cells but one; noise variances from 1e-8 to 1e2 of that of the signal, and known ones over six decades;
+values from 1e-6 to 1e6 with offsets of up to 10,000 times that; float32 and float64. Most have up to 150 cells, some up
+to 500, because the dense computation has to follow. This page is written by
 
 ```
 python -m tests.torture --count {count} --page docs/accuracy.md
@@ -23,17 +23,17 @@ python -m tests.torture --count {count} --page docs/accuracy.md
 
 ## How the problems ended
 
-*Right*: everything is within the tolerances below. *Warned*: the same, but with a warning. *Said*: something was not, but
-a warning or the report said that a solve did not converge. *Refused*: an error of the library. *Undecidable*: so
+*Right*: everything is within the tolerances below. *Warned*: the same, but with a warning. *Said*: something was not,
+but a warning or the report said that a solve did not converge. *Refused*: an error of the library. *Undecidable*: so
 ill-conditioned that the dense computation is not accurate enough. *Silent*: wrong without a word; there must be none.
 
 {endings}
 
 ## Errors
 
-Of each problem that is right, with a warning or without, the worst error counts: over all cells on and off the grid, all pairs of cells, or all
-hyperparameters. The tables show the median over the problems, the 99th percentile and the worst. "-" means that no
-problem had this check.
+Of each problem that is right, with a warning or without, the worst error counts: over all cells on and off the grid,
+all pairs of cells, or all hyperparameters. The tables show the median over the problems, the 99th percentile and the
+worst. "-" means that no problem had this check.
 
 {units}
 
