@@ -32,6 +32,9 @@ FLOAT32_RESIDUAL = 1e-3
 # The error of a sample, relative to the posterior standard deviation: with 64 samples a standard deviation has an error
 # of 9 %, and errors add in squares, so a further 10 % is negligible.
 SMALL_ERROR = 0.1
+# The rounding error of an entry of a covariance matrix, in units of eps times the prior variance, for kernels of
+# distances that are differences of large squares; measured on random problems.
+KERNEL_ROUNDING = 2.0
 # Maximum number of refinement steps, each of which at least halves the true residual; no solve needs that many.
 MOST_ROUNDS = 100
 
@@ -68,9 +71,13 @@ class LatentSolution(Solution):
 
     residuals: bounds of the relative errors |e|_A / |x|_A, (c,), or true residuals, or zero where they are not computed
     latent: K P^T X at every cell of the grid, (c, N); zero in unobserved cells if the system does not compute it there
+    quadratic: b^T A^-1 b, (c,), with an error of second order; None if b^T x is as good
+    quadratic_error: a bound of its error, (c,); None if there is none
     """
 
     latent: Tensor
+    quadratic: Tensor | None = None
+    quadratic_error: Tensor | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,6 +179,15 @@ class System(ABC):
         with torch.no_grad():
             return self.model.covariance(self.data, self.structures, self.operators).detach()
 
+    @cached_property
+    def precise_operator(self) -> LatentKronecker:
+        """A itself in float64, whatever the dtype of the data."""
+        if self.operator.dtype == torch.float64:
+            return self.operator
+        with torch.no_grad():
+            factors = [factor.rounded(torch.float64) for term in self.operator.terms for factor in term]
+            return self.operators(*factors, self.noise, grid=self.data.grid, num_terms=len(self.operator.terms))
+
     # Solving
 
     @abstractmethod
@@ -220,6 +236,21 @@ class System(ABC):
         num_probes, steps: probes and Lanczos steps of the quadrature; by default those of the method
         max_memory: limit in bytes on the large arrays in memory at once
         """
+
+    def rounding(self, weights: Tensor) -> float:
+        """The change in log p(y) that the rounding of the kernels to the dtype of the data may cause.
+
+        Entries of K are off by eps k(x, x), with random signs, so that log p(y) = -1/2 r^T A^-1 r - 1/2 log det A is
+        off by 1/2 eps k(x, x) (|a|^2 + |A^-1|), a = A^-1 r, |A^-1| <= |D^-1|. In float64 this is not counted.
+
+        weights: a, (n,)
+        """
+        dtype = self.data.values.dtype
+        if dtype == torch.float64:
+            return 0.0
+        prior = float(self.model.prior_variance([x[:1] for x in self.data.grid.coords]).max())
+        size = weights.double().square().sum() + self.noise.reciprocal().square().sum().sqrt()
+        return KERNEL_ROUNDING * torch.finfo(dtype).eps * prior * float(size)
 
     def exact_trace(self) -> GradientWeights | None:
         """The weights of tr(A^-1 dA); None if they must be estimated with probes."""
@@ -284,6 +315,15 @@ class TruncatedEquations(LinearEquations):
             self.inner_products + inner.products,
         )
         return Correction(inner.values.to(residual.dtype), 1, 0)
+
+
+def quadratic_form(operator: LatentKronecker, rhs: Tensor, x: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+    """b^T A^-1 b, (c,), from approximate solutions x (n, c) for B (n, c), and a bound of its error, (c,).
+
+    With r = b - A x: b^T A^-1 b = x^T (b + r) + r^T A^-1 r, and r^T A^-1 r <= r^T D^-1 r.
+    """
+    residual = rhs - operator @ x
+    return (x * (rhs + residual)).sum(dim=0), (residual.square() / noise[:, None]).sum(dim=0)
 
 
 def gaussian_log_density(quadratic: Tensor, logdet: Tensor, n: int) -> Tensor:

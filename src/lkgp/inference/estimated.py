@@ -119,7 +119,8 @@ class MixedPrecisionSystem(System):
         solved = equations.solve(rtol, INNER_SHARE * goal, start, self.method.max_iterations)
         unknowns, errors, iterations, products, reason = solved
         values, latent = equations.answer(unknowns)
-        return LatentSolution(values, errors, iterations, products, reason, rtol, latent)
+        quadratic, error = equations.quadratic, equations.quadratic_error
+        return LatentSolution(values, errors, iterations, products, reason, rtol, latent, quadratic, error)
 
     def residual_goal(self, rhs: Tensor, purpose: Purpose) -> float:
         if purpose is Purpose.MEAN:
