@@ -126,7 +126,9 @@ class MixedPrecisionSystem(System):
         if purpose is Purpose.MEAN:
             return self.method.residual_rtol
         # The residual is an error of the function, which must be small compared with the posterior standard deviation.
-        return min(self.method.sample_rtol, SMALL_ERROR * self.spread / float(column_norms(rhs).max()))
+        # At an observed cell that is below the standard deviation of the noise.
+        spread = min(self.spread, math.sqrt(float(self.noise.sum())))
+        return min(self.method.sample_rtol, SMALL_ERROR * spread / float(column_norms(rhs).max()))
 
     def correction(self, residual: Tensor, goal: float) -> Solution:
         return self.solve_to(residual, 1.0, goal)

@@ -137,7 +137,7 @@ def likelihood_error(system: System, weights: Tensor, logdet_error: float, quadr
     """
     bias = 0.5 * quadratic_error + system.truncation * len(weights)
     exact = logdet_error == 0 and quadratic_error == 0
-    return 0.5 * logdet_error + (0.0 if exact else bias / 3) + system.rounding(weights)
+    return 0.5 * logdet_error + (0.0 if exact else bias / 3) + system.likelihood_rounding(weights)
 
 
 def _gradient_weights(system: System, solved: Tensor) -> GradientWeights:
