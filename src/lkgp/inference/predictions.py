@@ -5,8 +5,8 @@ Since S <= D over the observed cells, the error of a prediction k_*^T x is at mo
 
     k_*^T A^-1 r  =  s^T D^-1 r  <=  sqrt(S_**) (r^T D^-1 S D^-1 r)^1/2  <=  sqrt(S_**) |D^-1/2 r|.
 
-If r consists of rounding errors, which are independent, the error is about |D^-1/2 r| / sqrt(n) standard deviations. For
-draws, `accuracy` has sharper bounds.
+If r consists of rounding errors, which are independent, the error is about |D^-1/2 r| / sqrt(n) standard deviations.
+For draws, `accuracy` has sharper bounds.
 
 The weights w of a linear predictor, with A w ~ c, have the mean squared error
 
