@@ -20,10 +20,10 @@ import torch
 from gpytorch.kernels import MaternKernel, PeriodicKernel, RBFKernel, ScaleKernel
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
-from oracle import kronecker, matern52, periodic, squared_exponential  # noqa: E402
+from oracle import kronecker, matern52, periodic, squared_exponential
 
-from lkgp import LKGP, Direct, Iterative, LeadingModes, Nystrom, ObservationSpace, PivotedCholesky, Spectral  # noqa: E402
-from lkgp.errors import ConvergenceError, ConvergenceWarning  # noqa: E402
+from lkgp import LKGP, Direct, Iterative, LeadingModes, Nystrom, ObservationSpace, PivotedCholesky, Spectral
+from lkgp.errors import ConvergenceError, ConvergenceWarning
 
 WAYS = {
     "direct": Direct(),
