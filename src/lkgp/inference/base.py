@@ -28,8 +28,8 @@ from lkgp.solvers import Solution
 from lkgp.solvers.base import column_norms
 from lkgp.solvers.refinement import refine
 
-# The smallest true relative residual that can be required in float32: products have rounding errors of about 1e-7 of
-# the largest eigenvalue, which is some thousand times the noise.
+# The true relative residual that is required in float32, unless the noise is so small that less is needed: products
+# have rounding errors of about 1e-7 of the largest eigenvalue, which is usually some thousand times the noise.
 FLOAT32_RESIDUAL = 1e-3
 # Maximum number of refinement steps, each of which at least halves the true residual; no solve needs that many.
 MOST_ROUNDS = 100
@@ -210,7 +210,7 @@ class System(ABC):
         if purpose in (Purpose.LIKELIHOOD, Purpose.CURVATURE):
             return self.solve_once(rhs.double(), purpose, start, math.inf)
         goal = self.residual_goal(rhs, purpose)
-        goal = goal if rhs.dtype == torch.float64 else max(goal, FLOAT32_RESIDUAL)
+        goal = goal if rhs.dtype == torch.float64 else max(goal, self.float32_residual)
         first = self.solve_once(rhs.double(), purpose, start, goal)
         if purpose is Purpose.MEAN:
             return self._refined(PredictionEquations(self, rhs, column_norms(rhs), goal), first)
@@ -231,6 +231,13 @@ class System(ABC):
         refined = equations.solution(refine(equations, begun, MOST_ROUNDS))
         products = refined.products + first.products + equations.inner_products
         return replace(refined, iterations=first.iterations + equations.inner_iterations, products=products)
+
+    @property
+    def float32_residual(self) -> float:
+        """The smallest relative residual that is required in float32: a fraction of the share of noise in the data."""
+        prior = float(self.model.prior_variance([x[:1] for x in self.data.grid.coords]).max())
+        noise = float(self.noise.mean())
+        return min(FLOAT32_RESIDUAL, SMALL_ERROR * math.sqrt(noise / (prior + noise)))
 
     def trusts(self, solution: Solution) -> bool:
         """Whether a gradient computed from this solution is accurate enough for a step."""

@@ -33,7 +33,9 @@ def trace_of_log(
 
     The error has two parts. One is that of the probes: over probes with |z|^2 = n and any directions, the variance of
     z^T L z is at most 2 (tr L^2 - (tr L)^2 / n), L = log B, and the spectral measures of the probes tell how large that
-    is. Unlike the scatter of a few estimates, it cannot be small by luck. The other part is the bias of the quadrature.
+    is; what they tell of the farthest eigenvalue counts as if one more probe had seen it, because a few probes may all
+    have missed its direction. Unlike the scatter of a few estimates, this cannot be small by luck. The other part is
+    the bias of the quadrature.
     The even derivatives of the logarithm are negative and the odd ones positive, so a Gauss rule is an upper bound of
     z^T L z, and a Gauss-Radau rule with a node below the spectrum is a lower one. Three standard errors cover the
     distance between them.
@@ -48,26 +50,33 @@ def trace_of_log(
     steps = min(steps, len(probes))
     budget = BASIS_BYTES if max_memory is None else min(BASIS_BYTES, max_memory / 4)
     each = (1 if metric is None else 2) * steps * len(probes) * probes.element_size()
-    upper, lower, spread = [], [], []
+    upper, lower, spread, farthest = [], [], [], 0.0
     for block in probes.split(max(1, int(budget / each)), dim=1):
         tridiagonal, last, squared = lanczos(apply, block, steps, metric)
-        mean, variance = log_moments(tridiagonal, lowest)
+        mean, variance, largest = log_moments(tridiagonal, lowest)
         upper.append(squared * mean)
+        farthest = max(farthest, largest)
         spread.append(squared * variance)
         lower.append(squared * log_moments(with_node(tridiagonal, last, (1 - BELOW_THE_BOUND) * lowest), lowest)[0])
     estimates = torch.cat(upper)
     bias = float((estimates - torch.cat(lower)).clamp(min=0).mean())
     # Var(z^T L z) <= 2 n (e_1^T L^2 e_1 - (e_1^T L e_1)^2) in the mean over probes
-    chance = 0.0 if whole else math.sqrt(2 * float(torch.cat(spread).mean()) / len(estimates))
+    seen = float(torch.cat(spread).mean()) + farthest / len(estimates)
+    chance = 0.0 if whole else math.sqrt(2 * seen / len(estimates))
     return estimates.mean(), chance + bias / 3
 
 
-def log_moments(tridiagonal: Tensor, lowest: float) -> tuple[Tensor, Tensor]:
-    """Mean and variance, each (s,), of the logarithm under the quadrature rules of the matrices (s, k, k)."""
+def log_moments(tridiagonal: Tensor, lowest: float) -> tuple[Tensor, Tensor, float]:
+    """Mean and variance, each (s,), of the logarithm under the quadrature rules of the matrices (s, k, k).
+
+    Also returns the largest squared distance of the logarithm of a node from the mean.
+    """
     nodes, vectors = torch.linalg.eigh(tridiagonal)
     weights, logs = vectors[:, 0].square(), nodes.clamp(min=(1 - BELOW_THE_BOUND) * lowest).log()
     mean = (weights * logs).sum(dim=1)
-    return mean, (weights * (logs - mean[:, None]).square()).sum(dim=1)
+    squares = (logs - mean[:, None]).square()
+    seen = weights > torch.finfo(weights.dtype).eps
+    return mean, (weights * squares).sum(dim=1), float(squares[seen].max())
 
 
 def with_node(tridiagonal: Tensor, last: Tensor, node: float) -> Tensor:
