@@ -186,7 +186,7 @@ class LKGP:
             to include
         """
         state, (points, on_grid) = self._fitted(), requested_points(self._fitted(), coords)
-        mean, variance = state.posterior.mean(points), state.posterior.variance(points)
+        mean, variance = state.posterior.mean(points), state.posterior.variance(points, self.strict)
         self._check_draws(state.posterior, *state.posterior.behind_variance)
         variance = variance.double() + noise_at(state, observation_noise, points, variance.double(), on_grid)
         return self._given_back(mean, variance)
@@ -198,7 +198,7 @@ class LKGP:
         observation_noise: whether to include the learned noise in the standard deviation
         """
         state, (points, _) = self._fitted(), requested_points(self._fitted(), columns)
-        mean, variance = row_moments(state.posterior, points)
+        mean, variance = row_moments(state.posterior, points, self.strict)
         variance = variance.double()
         if observation_noise:
             variance = variance + noise_at(state, True, points, variance, False)
