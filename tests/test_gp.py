@@ -579,6 +579,18 @@ def test_ctrl_c_keeps_the_best_so_far():
             assert gp.log_marginal_likelihood() > start.log_marginal_likelihood()
 
 
+def test_noise_below_the_rounding_of_float32_is_refused():
+    rng = np.random.default_rng(1)
+    x, t = rng.uniform(-1, 1, 60), np.arange(4.0)
+    Y = np.cos(3 * x)[:, None] * np.cos(t)
+    Y[rng.random(Y.shape) < 0.4] = np.nan
+    kernels = [RBFKernel(), MaternKernel(nu=0.5)]
+    exact = LKGP(kernels, noise=1e-8, solver=Direct()).fit([x, t], Y, optimize=False)
+    assert np.isfinite(exact.predict()[0]).all()
+    with pytest.raises(InputError, match=r"factorised in float32 because rounding errors .*; use dtype=torch.float64"):
+        LKGP(kernels, noise=1e-8, solver=Direct(), dtype=torch.float32).fit([x, t], Y, optimize=False)
+
+
 def test_a_step_into_nonsense_is_backed_out(monkeypatch):
     """A likelihood that fails beyond some noise: all optimisers come back and end at finite parameters."""
     X, T, Y, _ = curves()

@@ -12,6 +12,7 @@ from linear_operator.test.linear_operator_test_case import LinearOperatorTestCas
 
 from lkgp import PartialGrid
 from lkgp.linalg import DenseFactor, LatentKronecker, LazyFactor, LowRankFactor, ToeplitzFactor
+from lkgp.linalg.products import kronecker_matmul
 from lkgp.model import LatentKroneckerGP
 
 
@@ -158,3 +159,11 @@ def test_chunks_of_columns_aligned_rows_and_batches_change_nothing(shape, aligne
     with torch.no_grad():
         torch.testing.assert_close(operator @ rhs, dense @ rhs)
         torch.testing.assert_close(operator @ rhs[:, :1], dense @ rhs[:, :1])
+
+
+def test_a_product_with_the_root_of_a_zero_factor_is_zero():
+    """A linear kernel at zero has no modes, and its root no columns."""
+    roots = [torch.ones(3, 2), torch.ones(4, 0), torch.ones(2, 2)]
+    found = kronecker_matmul(roots, torch.ones(0, 5))
+    assert found.shape == (5, 24)
+    assert bool((found == 0).all())

@@ -105,19 +105,22 @@ class DenseModel:
         """The posterior at the product of `new`."""
         return DensePosterior(self, [z.astype(EXTENDED) for z in new])
 
-    def score(self, module, name, position, step=1e-6):
+    def score(self, module, name, position, step=2e-4):
         """d log p / d log theta for one parameter, and the square root of its Fisher information.
 
-        d log p = 1/2 a^T dA a - 1/2 tr(A^-1 dA),   F = 1/2 tr(A^-1 dA A^-1 dA)
+        d log p = 1/2 a^T dA a - 1/2 tr(A^-1 dA),   F = 1/2 tr(A^-1 dA A^-1 dA),
+
+        with the central difference dA = (8 (A(h) - A(-h)) - (A(2h) - A(-2h))) / 12 h: in extended precision it is
+        accurate to 1e-15, which matters where the weights a are large.
         """
-        value, sides = self.parameters(module, name), []
-        for sign in (1, -1):
+        value, change = self.parameters(module, name), 0
+        for share, multiple in ((8, 1), (-8, -1), (-1, 2), (1, -2)):
             moved = value.copy()
-            moved.reshape(-1)[position] *= np.exp(EXTENDED(sign * step))
+            moved.reshape(-1)[position] *= np.exp(EXTENDED(multiple * step))
             self.parameters.shifted[id(module), name] = moved
-            sides.append(self.covariance())
+            change = change + share * self.covariance() / (12 * EXTENDED(step))
         self.parameters.shifted.clear()
-        return self.score_of((sides[0] - sides[1]) / (2 * EXTENDED(step)))
+        return self.score_of(change)
 
     def score_of(self, change):
         """The score of a parameter and the root of its Fisher information, from dA (n, n)."""

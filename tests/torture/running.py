@@ -7,6 +7,7 @@ import traceback
 import warnings
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
+from multiprocessing import get_context
 
 import numpy as np
 import torch
@@ -112,7 +113,7 @@ def prepare():
 def run_many(seeds, processes, progress=True):
     """The outcomes of many problems, in the order of the seeds; violations are printed as they are found."""
     outcomes, began = [], time.monotonic()
-    with ProcessPoolExecutor(processes, initializer=prepare) as pool:
+    with ProcessPoolExecutor(processes, get_context("spawn"), initializer=prepare) as pool:
         for outcome in pool.map(run, seeds, chunksize=4):
             outcomes.append(outcome)
             if outcome.status == "silent":

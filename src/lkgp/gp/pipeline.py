@@ -2,14 +2,18 @@
 
 import copy
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from lkgp.data.readers import ArrayKind, Observations
 from lkgp.data.standardization import Standardization
+from lkgp.errors import InputError
 from lkgp.fitting import FitResult, Optimizer, fit
 from lkgp.fitting.objective import Progress
 from lkgp.inference import Choice, Plan, plan, propose, without_factorisation
@@ -17,6 +21,24 @@ from lkgp.model import LatentKroneckerGP
 from lkgp.persistence.state import FittedState
 from lkgp.posterior import condition
 from lkgp.report import Report, make_report
+
+
+@contextmanager
+def factorisations_explained(dtype: torch.dtype) -> Iterator[None]:
+    """Turn the failure of a factorisation into an error that says what to do.
+
+    It fails if the noise is smaller than the rounding errors of the kernels in `dtype`.
+    """
+    try:
+        yield
+    except (np.linalg.LinAlgError, torch.linalg.LinAlgError) as error:
+        # torch's own message is about minors
+        reason = "rounding errors exceed the noise" if str(error).startswith("linalg.") else str(error)
+        advice = "use dtype=torch.float64, or raise the noise" if dtype == torch.float32 else "raise the noise"
+        name = str(dtype).removeprefix("torch.")
+        raise InputError(
+            f"the covariance of the observations cannot be factorised in {name} because {reason}; {advice}."
+        ) from None
 
 
 @dataclass(frozen=True)
@@ -61,20 +83,22 @@ class Engine:
                 "all observed values are equal, so there is nothing to learn and the hyperparameters stay as given"
             )
         elif optimize:
-            result = fit(
-                model,
-                data,
-                method=self.solver,
-                optimizer=self.optimizer,
-                seed=self.seed,
-                progress=self.progress,
-                max_memory=self.max_memory,
-            )
+            with factorisations_explained(self.dtype):
+                result = fit(
+                    model,
+                    data,
+                    method=self.solver,
+                    optimizer=self.optimizer,
+                    seed=self.seed,
+                    progress=self.progress,
+                    max_memory=self.max_memory,
+                )
             model = result.model
         began = time.perf_counter()
         chosen = self._plan(model, data, result, notes)
         x0 = None if start is None else start.to(data.values.device)
-        posterior = condition(model, data, chosen, seed=self.seed, max_memory=self.max_memory, start=x0)
+        with factorisations_explained(self.dtype):
+            posterior = condition(model, data, chosen, seed=self.seed, max_memory=self.max_memory, start=x0)
         seconds = time.perf_counter() - began
         scale, noise = float(standardization.values.scale), None
         if observations.noise_variance is None:

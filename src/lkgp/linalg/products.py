@@ -1,6 +1,7 @@
 """Products with K_1 (x) ... (x) K_d, one factor at a time."""
 
 from collections.abc import Sequence
+from math import prod
 
 import torch
 from linear_operator.operators import LinearOperator
@@ -37,12 +38,16 @@ def kronecker_matmul(factors: Sequence[Tensor | LinearOperator], cells: Tensor) 
     Returns (..., c, m_1 ... m_d): the columns of the result as rows.
     """
     batch, columns = cells.shape[:-2], cells.shape[-1]
-    for factor in map(as_factor, factors):
+    made = [as_factor(factor) for factor in factors]
+    # The roots of a factor that is zero have no columns, so sizes are counted, not inferred.
+    done = 1
+    for k, factor in enumerate(made):
         # Z has shape (n_k, axes to come, columns, axes done). Writing the product transposed moves axis k to the end,
         # so the next axis comes first and no array is ever permuted: (K_k Z)^T = Z^T K_k^T.
-        cells = factor.transposed_product(cells.reshape(*batch, factor.shape[-1], -1))
-        batch = cells.shape[:-2]
-    return cells.reshape(*batch, columns, -1)
+        rest = columns * prod(other.shape[-1] for other in made[k + 1 :]) * done
+        cells = factor.transposed_product(cells.reshape(*batch, factor.shape[-1], rest))
+        batch, done = cells.shape[:-2], done * factor.shape[-2]
+    return cells.reshape(*batch, columns, done)
 
 
 def kronecker_matmul_in_place(
