@@ -42,6 +42,7 @@ MEASUREMENTS: dict[str, tuple[ModuleType, Callable[[Effort], Found]]] = {
     "SOLVE_ARRAYS": (costs, cost_model.solve_arrays),
     "DIRECT_ARRAYS": (direct, cost_model.direct_arrays),
     "READING": (observation_space, cost_model.reading),
+    "FORMING": (observation_space, cost_model.forming),
     "ITERATIONS_PER_ROOT": (leading_modes, cost_model.iterations_per_root),
     "BLOCK_WEIGHT": (leading_modes, cost_model.block_weight),
     "ITERATIONS_AT_RANDOM": (spectral, cost_model.iterations_at_random),
