@@ -9,8 +9,8 @@ those of other programs for the cores disturb it much, and then OMP_NUM_THREADS=
 way which is taken from the constant on is 1.5 times as fast there. A value is to be changed only if the measured one
 differs from it by more than half: near the point where two ways are equally fast, either will do.
 
-Not measured here, because they are not times: tolerances, limits of memory, and what GRADIENT_NATS, TRIAL_CONDITION, RESTARTS,
-MOST_MODES and MOST_INFORMED say about convergence.
+Not measured here, because they are not times: tolerances, limits of memory, and what GRADIENT_NATS, TRIAL_CONDITION,
+RESTARTS, MOST_MODES and MOST_INFORMED say about convergence.
 """
 
 import argparse
