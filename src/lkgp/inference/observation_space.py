@@ -36,7 +36,7 @@ from lkgp.solvers import ConjugateGradients, Solution, Solver, solve
 # which share the memory.
 READING = 30.0
 # Multiplications in float64 that take as long as forming one entry of that matrix, which is a product of gathered
-# entries of the factors: 185 to 200 on one core, for 5500 observations.
+# entries of the factors: 185 to 200 on one busy core, for 5500 observations.
 FORMING = 200.0
 # Prior variance that is added by a jitter on the diagonals of the factors, as a fraction of the noise: far below the
 # noise, yet enough for a Cholesky factorisation.
