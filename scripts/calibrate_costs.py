@@ -10,7 +10,7 @@ way which is taken from the constant on is 1.5 times as fast there. A value is t
 differs from it by more than half: near the point where two ways are equally fast, either will do.
 
 Not measured here, because they are not times: tolerances, limits of memory, and what GRADIENT_NATS, TRIAL_CONDITION,
-MOST_MODES and MOST_INFORMED say about convergence.
+RESTARTS, MOST_MODES and MOST_INFORMED say about convergence.
 """
 
 import argparse
@@ -42,6 +42,7 @@ MEASUREMENTS: dict[str, tuple[ModuleType, Callable[[Effort], Found]]] = {
     "SOLVE_ARRAYS": (costs, cost_model.solve_arrays),
     "DIRECT_ARRAYS": (direct, cost_model.direct_arrays),
     "READING": (observation_space, cost_model.reading),
+    "FORMING": (observation_space, cost_model.forming),
     "ITERATIONS_PER_ROOT": (leading_modes, cost_model.iterations_per_root),
     "BLOCK_WEIGHT": (leading_modes, cost_model.block_weight),
     "ITERATIONS_AT_RANDOM": (spectral, cost_model.iterations_at_random),

@@ -96,3 +96,20 @@ def test_versions_are_compared_in_pairs(script, tmp_path):
     assert "| seconds, median | 3.00 | 2.00 | -1 | 0.625 |" in table
     assert "| all seconds | 2.00, 4.00 | 1.00, 3.00 | | |" in table
     assert "no pair" in compare.table_of("x", [])
+
+
+def test_ways_are_compared_side_by_side(script, monkeypatch, capsys):
+    compare = script("compare_ways")
+    monkeypatch.setattr(compare, "ROWS", 12)
+    monkeypatch.setattr(compare, "STEPS", 8)
+    for gaps in (compare.staircase, compare.few_cut, compare.at_random, compare.block, compare.rows, compare.clouds):
+        problem = compare.simulated(gaps, 1.5)
+        assert 12 <= problem[1].grid.num_observed < 12 * 8
+    names = compare.possible_ways(problem, "posterior", math.inf)
+    assert names == list(compare.WAYS)
+    ticks = iter(range(1000))
+    for task in compare.TASKS:
+        compare.measure(problem, task, names if task != "fit" else names[:2], 1, lambda: float(next(ticks)))
+    printed = capsys.readouterr().out
+    assert printed.count("| **automatic over direct** | | | **1.00** |") == 3
+    assert "| posterior | automatic | 1.00 | direct, 1 iterations for the mean | |" in printed

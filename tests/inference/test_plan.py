@@ -30,11 +30,11 @@ from lkgp.inference import break_even
 from lkgp.inference.base import System
 from lkgp.inference.costs import SOLVE_ARRAYS, FactorRanks, PlanningProblem, missing_at_random
 from lkgp.inference.direct import direct_cost
-from lkgp.inference.observation_space import observation_cost
+from lkgp.inference.observation_space import FORMING, observation_cost
 from lkgp.inference.spectral import spectral_cost
 from lkgp.inference.spectrum_estimate import FactorSpectrum, kept_spectrum
 from lkgp.linalg.eigenbasis import FactorBasis
-from lkgp.linalg.leading_modes import block_multiplications, cheapest_block
+from lkgp.linalg.leading_modes import BLOCK_WEIGHT, block_multiplications, cheapest_block
 from lkgp.model import Term
 from lkgp.posterior import Cells, joint_moments, row_moments
 
@@ -112,6 +112,20 @@ def test_the_grid_pays_up_to_the_break_even_point():
         with_grid, without = (observation_cost(problem, ranks, 500, 1000, dense) for dense in (False, True))
         assert (without.multiplications < with_grid.multiplications) == dense_is_cheaper
         assert without.memory > with_grid.memory
+
+
+def test_a_block_costs_the_same_in_every_space():
+    """Among few modes of a factor with many points, the block is nearly all there is to compute."""
+    ends = np.random.default_rng(0).integers(1, 51, (400, 1))
+    values = torch.as_tensor(np.where(np.arange(50) < ends, 1.0, np.nan))
+    problem = problem_of(from_array([torch.arange(400.0), torch.arange(50.0)], values), noise=1e-9)
+    ranks = [FactorRanks(n, torch.ones(rank, dtype=torch.float64), 0.0) for n, rank in ((400, 100), (50, 15))]
+    block = BLOCK_WEIGHT * block_multiplications((400, 50), (100, 15), 1500)
+    for cost in (observation_cost(problem, ranks, 8000, 1, False), spectral_cost(problem, ranks, 8000, 1)):
+        assert block <= cost.multiplications <= 1.5 * block
+    # A dense matrix has to be formed first.
+    formed = observation_cost(problem, ranks, 8000, 1, True).multiplications
+    assert formed - block >= FORMING * problem.grid.num_observed**2
 
 
 @pytest.mark.parametrize("method", [Direct(), Spectral(), ObservationSpace(), ObservationSpace(dense=True)])

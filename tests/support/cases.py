@@ -52,6 +52,9 @@ class Case:
         elif self.gaps == "curves":
             for i in range(self.shape[0]):
                 observed[i, rng.integers(1, self.shape[1] + 1) :] = False
+        elif self.gaps == "few curves":
+            for i in range(0, self.shape[0], 6):
+                observed[i, rng.integers(1, self.shape[1]) :] = False
         elif self.gaps == "one observed":
             observed[:] = False
             observed.ravel()[len(observed.ravel()) // 2] = True

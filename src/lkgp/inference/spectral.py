@@ -141,7 +141,8 @@ class SpectralSystem(MixedPrecisionSystem):
             spectra = [factor.basis(*most) for factor, most in zip(self.factors, largest, strict=True)]
             shares = [s.tail / max(tail, 1e-300) for s, (tail, _) in zip(spectra, largest, strict=True)]
             self.truncation = sum(shares) * tolerance / len(shares)
-            self.space = WeightSpace(spectra, self.noise, grid, method.max_block, columns, method.fast_dtype)
+            most, precision = method.max_block, method.fast_dtype
+            self.space = WeightSpace(spectra, self.noise, grid, most, columns, method.rtol, precision)
 
     @property
     def complete(self) -> bool:

@@ -16,7 +16,6 @@ standard deviations.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -25,42 +24,14 @@ from lkgp.data.grid import PartialGrid
 from lkgp.inference.mixed_precision import ASTRAY, MixedPrecisionEquations
 from lkgp.linalg.eigenbasis import FactorBasis, product_roots
 from lkgp.linalg.transform import Transform, cheapest_order
-from lkgp.linalg.whitening import Whitening, make_whitening
+from lkgp.linalg.whitening import WhitenedSystem
+from lkgp.linalg.whitening_choice import make_whitening
 from lkgp.solvers.cg import descend
 from lkgp.solvers.refinement import Correction
 
 # Modes whose variance is below this fraction of the noise variance are damped in an initial guess: dividing by their
 # small scale would magnify errors.
 DROWNED = 0.01
-
-
-@dataclass(frozen=True, eq=False)
-class WhitenedSystem:
-    """C^-1 H C^-T in one precision, the matrix for conjugate gradients.
-
-    scale: S, (R,); precisions: D^-1 on the whole grid, zero in unobserved cells, (N,)
-    """
-
-    transform: Transform
-    whitening: Whitening
-    scale: Tensor
-    precisions: Tensor
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        return len(self.scale), len(self.scale)
-
-    def latent(self, weights: Tensor) -> Tensor:
-        """H W for W (R, c)."""
-        cells = self.transform.up(weights * self.scale[:, None]).mul_(self.precisions)
-        return self.transform.down(cells).mul_(self.scale[:, None]).add_(weights)
-
-    def __matmul__(self, weights: Tensor) -> Tensor:
-        return self.whitening.solve(self.latent(self.whitening.solve_t(weights)))
-
-    def to(self, dtype: torch.dtype) -> "WhitenedSystem":
-        transform, whitening = self.transform.to(dtype), self.whitening.to(dtype)
-        return WhitenedSystem(transform, whitening, self.scale.to(dtype), self.precisions.to(dtype))
 
 
 class WeightSpace:
@@ -70,6 +41,7 @@ class WeightSpace:
     noise: the diagonal of D, (n,)
     max_block: maximum number of leading modes in the dense block
     columns: approximate number of right-hand sides to be solved; with more of them, a larger block pays
+    rtol: the relative error that solves aim at; the more accurate they are, the larger a block pays
     precision: precision of the products inside the solves; residuals are always checked in float64
     """
 
@@ -80,6 +52,7 @@ class WeightSpace:
         grid: PartialGrid,
         max_block: int,
         columns: int,
+        rtol: float,
         precision: torch.dtype,
     ) -> None:
         self.grid, self.noise = grid, noise
@@ -92,7 +65,7 @@ class WeightSpace:
         scale = product_roots(self.spectra)
         transform = Transform([spectrum.vectors.contiguous() for spectrum in self.spectra])
         precisions = scale.new_zeros(grid.num_cells).index_copy_(0, self.index, 1 / self.noise)
-        self.whitening = make_whitening(transform, scale, precisions, self.shape, max_block, columns)
+        self.whitening = make_whitening(transform, scale, precisions, self.shape, max_block, columns, rtol, precision)
         self.exact = WhitenedSystem(transform, self.whitening, scale, precisions)
         self.fast = self.exact if precision == torch.float64 else self.exact.to(precision)
 

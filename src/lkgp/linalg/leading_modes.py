@@ -25,24 +25,32 @@ def block_multiplications(shape: Sequence[int], ranks: Sequence[int], modes: int
     return float(prod(shape) * distinct**2 + shape[longest] * modes**2 + modes**3 / 6)
 
 
+def solve_multiplications(
+    size: int, diagonal: Tensor, product: float, shape: Sequence[int], ranks: Sequence[int], columns: int
+) -> float:
+    """Multiplications to build a block over the first `size` modes, and to solve with it for `columns` columns.
+
+    The other arguments are those of `cheapest_block`.
+    """
+    # Whatever the gaps, the condition number of the rest is at most about the first entry that the block leaves.
+    left = float(diagonal[size]) if size < len(diagonal) else 1.0
+    iterations = ITERATIONS_PER_ROOT * left**0.5
+    return BLOCK_WEIGHT * block_multiplications(shape, ranks, size) + columns * iterations * (product + size**2)
+
+
 def cheapest_block(
     diagonal: Tensor, product: float, shape: Sequence[int], ranks: Sequence[int], max_block: int, columns: int
 ) -> int:
     """The number of leading modes that minimises the multiplications to build the block and solve with it.
 
-    diagonal: the diagonal of H, (R,), descending; with the first k modes in the block, the condition number of the rest
-        is about the next entry
+    diagonal: the diagonal of H, (R,), descending
     product: multiplications of one product with the system
     shape, ranks: number of points and modes of each factor
     """
-
-    def cost(k: int) -> float:
-        left = float(diagonal[k]) if k < len(diagonal) else 1.0
-        iterations = ITERATIONS_PER_ROOT * left**0.5
-        return BLOCK_WEIGHT * block_multiplications(shape, ranks, k) + columns * iterations * (product + k**2)
-
-    sizes = range(0, min(max_block, len(diagonal)) + 1, BLOCK_STEP)
-    return min(sizes, key=cost)
+    most = min(max_block, len(diagonal))
+    # all modes, too: where they are few, nothing is left to iterate for
+    sizes = [*range(0, most, BLOCK_STEP), most]
+    return min(sizes, key=lambda size: solve_multiplications(size, diagonal, product, shape, ranks, columns))
 
 
 def masked_gram(

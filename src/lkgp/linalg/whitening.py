@@ -2,7 +2,7 @@
 
 If cells are missing at random, H is nearly diagonal, and scaling by its diagonal is enough. For other gaps, the block
 of H over the leading modes is factorised as well; the remainder is bounded by the first omitted mode, whatever the
-gaps.
+gaps. `whitening_choice` decides between them.
 """
 
 from dataclasses import dataclass
@@ -10,12 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from lkgp.linalg.leading_modes import cheapest_block, masked_gram
 from lkgp.linalg.transform import Transform
-
-# A block is used if TRIAL_MODES leading modes, whitened by the diagonal alone, have a condition number above
-# TRIAL_CONDITION. With random gaps the condition number is about two; on learning curves a block pays from about ten.
-TRIAL_MODES, TRIAL_CONDITION = 300, 10.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,34 +44,30 @@ class Whitening:
         return Whitening(self.modes, self.block.to(dtype), self.diagonal.to(dtype))
 
 
-def make_whitening(
-    transform: Transform, scale: Tensor, precisions: Tensor, shape: tuple[int, ...], max_block: int, columns: int
-) -> Whitening:
-    """Use the diagonal of H, and a dense block over the leading modes if the diagonal alone is a poor approximation.
+@dataclass(frozen=True, eq=False)
+class WhitenedSystem:
+    """C^-1 H C^-T in one precision, the matrix for conjugate gradients.
 
-    scale: S, (R,); precisions: D^-1 on the grid, (N,); columns: approximate number of right-hand sides to be solved
+    scale: S, (R,); precisions: D^-1 on the whole grid, zero in unobserved cells, (N,)
     """
-    # diag H = 1 + S^2 (Q_1^2 (x) ... (x) Q_d^2)^T D^-1
-    squares = Transform([q.square() for q in transform.bases])
-    diagonal = 1 + scale.square() * squares.down(precisions[None])[:, 0]
-    root = diagonal.sqrt()
-    trial, ranks = leading_rectangle(transform.bases, scale.device), [q.shape[1] for q in transform.bases]
-    whitened = masked_gram(transform.bases, scale, precisions, shape, trial) / root[trial][:, None] / root[trial]
-    eigenvalues = torch.linalg.eigvalsh(whitened)
-    size = 0
-    if float(eigenvalues[-1] / eigenvalues[0].clamp(min=1e-300)) > TRIAL_CONDITION:
-        descending = diagonal.sort(descending=True).values
-        size = cheapest_block(descending, transform.multiplications, shape, ranks, max_block, columns)
-    modes = torch.topk(diagonal, size).indices.sort().values
-    block = torch.linalg.cholesky(masked_gram(transform.bases, scale, precisions, shape, modes))
-    return Whitening(modes, block, root)
 
+    transform: Transform
+    whitening: Whitening
+    scale: Tensor
+    precisions: Tensor
 
-def leading_rectangle(bases: list[Tensor], device: torch.device) -> Tensor:
-    """The indices of about TRIAL_MODES modes: all combinations of the leading modes of each factor."""
-    each = max(1, int(TRIAL_MODES ** (1 / len(bases))))
-    modes = torch.zeros(1, dtype=torch.long, device=device)
-    for q in bases:
-        rank = q.shape[1]  # eigenvalues ascend
-        modes = (modes[:, None] * rank + torch.arange(max(0, rank - each), rank, device=device)).flatten()
-    return modes
+    @property
+    def shape(self) -> tuple[int, int]:
+        return len(self.scale), len(self.scale)
+
+    def latent(self, weights: Tensor) -> Tensor:
+        """H W for W (R, c)."""
+        cells = self.transform.up(weights * self.scale[:, None]).mul_(self.precisions)
+        return self.transform.down(cells).mul_(self.scale[:, None]).add_(weights)
+
+    def __matmul__(self, weights: Tensor) -> Tensor:
+        return self.whitening.solve(self.latent(self.whitening.solve_t(weights)))
+
+    def to(self, dtype: torch.dtype) -> "WhitenedSystem":
+        transform, whitening = self.transform.to(dtype), self.whitening.to(dtype)
+        return WhitenedSystem(transform, whitening, self.scale.to(dtype), self.precisions.to(dtype))
