@@ -1,6 +1,7 @@
 """A fitted model together with its report, which grows as draws are computed."""
 
 from collections.abc import Iterable
+from typing import Any
 
 from lkgp.concurrency import Lock
 from lkgp.errors import complain
@@ -17,6 +18,11 @@ class Fitted:
     def __init__(self, state: FittedState, report: Report, told: Iterable[tuple[int, int]] = ()) -> None:
         self.state, self._report, self._told = state, report, set(told)
         self._lock = Lock()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A consistent copy, also while another thread computes draws."""
+        with self._lock:
+            return {**vars(self), "_told": set(self._told)}
 
     @property
     def report(self) -> Report:

@@ -6,6 +6,7 @@ mean(.)  =  m + K(., X) a,      a = A^-1 (y - m)
 import math
 from collections.abc import Sequence
 from functools import reduce
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -55,6 +56,10 @@ class Posterior:
         self.draw_store = DrawStore(self, (plan.method.num_samples, seed))
         self.solution = self._solve_for_weights(start) if solution is None else solution
         self.weights = self.solution.values[:, 0].contiguous()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Everything but what is computed when it is first needed, which another thread may be about to do."""
+        return {**vars(self), "_system": None, "_factors_of_terms": None}
 
     def _solve_for_weights(self, start: Tensor | None) -> Solution:
         latent = None
