@@ -22,11 +22,11 @@ from shared_models import (
     tasks_kind,
     values_with_gaps,
 )
+from training_runs import simulated
 
 from lkgp import LKGP, Direct, Spectral
 from lkgp.concurrency import Lock
 from lkgp.curves import CurveModel
-from training_runs import simulated
 
 KINDS = {
     "direct": lambda: lkgp_kind("direct", Direct()),

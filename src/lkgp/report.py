@@ -218,7 +218,7 @@ def make_report(
         iterations=solution.iterations,
         products=solution.products + (result.products if result is not None else 0),
         residuals=solution.residuals.double().cpu().numpy(),
-        solve=solution.reason.value,
+        solve=solution.why,
         # Change of units: p(y) = p(z) / scale for each value.
         log_likelihood=value - posterior.data.num_measured * math.log(scale),
         log_likelihood_error=error,

@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 
 import gpytorch
 import numpy as np
@@ -100,13 +101,17 @@ def expected_answers(kind):
     return {name: np.asarray(ask(kind.fresh())) for name, ask in kind.questions.items()}
 
 
+def answers_of(kind, model, names):
+    return [(name, kind.questions[name](model)) for name in names]
+
+
 def share(kind, rounds, expected, count, seed=0):
     """Let threads ask one fresh model a round, each some of the questions in an order of its own."""
     rng, names = np.random.default_rng(seed), list(kind.questions)
     for _ in range(rounds):
         model, before = kind.fresh(), process_settings()
         orders = [rng.permutation(names)[: kind.asked] for _ in range(THREADS)]
-        tasks = [lambda order=order: [(name, kind.questions[name](model)) for name in order] for order in orders]
+        tasks = [partial(answers_of, kind, model, order) for order in orders]
         for answers in at_once(tasks, count):
             for name, answer in answers or ():
                 count.compare(f"{kind.name}, {name}", np.asarray(answer), expected[name], kind.tolerance)

@@ -15,8 +15,8 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 
-from growing_draws import evaluate_everywhere  # noqa: E402
-from shared_models import THREADS, Count, all_kinds, expected_answers, share  # noqa: E402
+from growing_draws import evaluate_everywhere
+from shared_models import THREADS, Count, all_kinds, expected_answers, share
 
 HEADER = f"{'model':28} {'rounds':>6} {'answers':>8} {'errors':>7} {'different':>10} {'worst':>8} {'seconds':>8}"
 

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from lkgp.data.readers import Observations
+from lkgp.fitting.contrast import log_prior
 from lkgp.linalg.products import kronecker_matmul
 from lkgp.model import LatentKroneckerGP
 
@@ -41,7 +42,7 @@ def average_information(
     information = (information + information.mT) / (2 * max(spread, 1.0))
     # The expected information between parameters of the mean and of the covariance is zero.
     information[is_mean[:, None] != is_mean] = 0.0
-    return information + _prior_information(model, parameters) + _scatter_information(model, data, parameters)
+    return information + _prior_information(model, data, parameters) + _scatter_information(model, data, parameters)
 
 
 def _directions(
@@ -111,11 +112,11 @@ def _scatter_information(model: LatentKroneckerGP, data: Observations, parameter
     return 0.5 * slopes.mT @ (more[:, None] * slopes)
 
 
-def _prior_information(model: LatentKroneckerGP, parameters: list[Tensor]) -> Tensor:
+def _prior_information(model: LatentKroneckerGP, data: Observations, parameters: list[Tensor]) -> Tensor:
     """The positive semidefinite part of minus the second derivatives of the log priors, (P, P)."""
     total = sum(p.numel() for p in parameters)
     with torch.enable_grad():
-        density = model.log_prior()
+        density = log_prior(model, data)
         if not density.requires_grad:
             return torch.zeros(total, total, dtype=torch.float64, device=parameters[0].device)
         first = torch.autograd.grad(density, parameters, create_graph=True, allow_unused=True)

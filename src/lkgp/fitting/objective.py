@@ -11,6 +11,7 @@ from torch import Tensor
 
 from lkgp.data.readers import Observations
 from lkgp.errors import TooLargeError
+from lkgp.fitting.contrast import log_prior
 from lkgp.fitting.information import average_information
 from lkgp.fitting.parameters import FreeParameters
 from lkgp.inference import Likelihood, Method, Probes, columns_at_once, log_likelihood
@@ -102,7 +103,7 @@ class Objective:
         try:
             with torch.enable_grad():
                 likelihood = self._likelihood(value, expected)
-                objective = likelihood.objective + self.model.log_scatter(self.data) + self.model.log_prior()
+                objective = likelihood.objective + self.model.log_scatter(self.data) + log_prior(self.model, self.data)
                 objective.backward()
         except (torch.linalg.LinAlgError, TooLargeError) as error:
             log.info("the likelihood could not be computed after evaluation %d: %s", len(self.history), error)

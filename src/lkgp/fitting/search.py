@@ -7,6 +7,7 @@ from typing import Literal
 
 from lkgp.data.readers import Observations
 from lkgp.data.subsets import without_empty_points
+from lkgp.fitting.contrast import contrast_notes
 from lkgp.fitting.objective import Objective, Progress
 from lkgp.fitting.optimizers import BFGS, INTERRUPTED, LBFGS, STOCHASTIC_IMPROVEMENT, Adam, Optimizer
 from lkgp.fitting.periods import start_periods
@@ -142,6 +143,7 @@ class Search:
             reason = f"{reason}, but the solves of the last evaluation did not converge: {objective.failed_solve}"
         if not method.exact:
             notes.append(f"hyperparameters fitted by {type(picked).__name__} with estimated gradients, {chosen.why}")
+        notes += contrast_notes(self.model, self.data)
         seconds = time.perf_counter() - began
         return FitResult(self.model, chosen, picked, history, objective.products, converged, reason, seconds, notes)
 

@@ -182,7 +182,7 @@ class LKGP:
 
     def predict(
         self, coords: Sequence[Array | None] | None = None, *, observation_noise: bool | Array = False, std: bool = True
-    ) -> tuple[Array, Array] | Array:
+    ) -> Any:
         """Mean and standard deviation at every cell of the product of `coords`, each (n'_1, ..., n'_d).
 
         coords: one array per factor, None for a factor's own points; None altogether for the fitted grid
@@ -195,14 +195,12 @@ class LKGP:
         mean = state.posterior.mean(points)
         if not std:
             return in_units(state, mean)
-        variance = state.posterior.variance(points)
+        variance = state.posterior.variance(points, self.strict)
         fit.check_draws(*state.posterior.behind_variance, self.strict)
         variance = variance.double() + noise_at(state, observation_noise, points, variance.double(), on_grid)
         return in_units(state, mean), std_in_units(state, variance)
 
-    def predict_rows(
-        self, columns: Sequence[Array], *, observation_noise: bool = False, std: bool = True
-    ) -> tuple[Array, Array] | Array:
+    def predict_rows(self, columns: Sequence[Array], *, observation_noise: bool = False, std: bool = True) -> Any:
         """Exact mean and standard deviation at m single cells instead of a grid, each (m,); one solve per cell.
 
         columns: one array (m, d_k) or (m,) per factor; row i of each array holds the coordinates of cell i
@@ -213,7 +211,7 @@ class LKGP:
         points, _ = requested_points(state, columns)
         if not std:
             return in_units(state, row_means(state.posterior, points))
-        mean, variance = row_moments(state.posterior, points)
+        mean, variance = row_moments(state.posterior, points, self.strict)
         variance = variance.double()
         if observation_noise:
             variance = variance + noise_at(state, True, points, variance, False)

@@ -18,13 +18,14 @@ from torch import Tensor
 
 from lkgp.data.readers import Observations
 from lkgp.inference.costs import Cost, PlanningProblem
+from lkgp.inference.predictions import PredictionEquations, TruncatedEquations, VarianceEquations
 from lkgp.linalg.kronecker import LatentKronecker, OperatorFactory, sum_of
 from lkgp.linalg.products import kronecker_matmul
 from lkgp.model import LatentKroneckerGP
 from lkgp.settings import Settings
 from lkgp.solvers import Solution
 from lkgp.solvers.base import column_norms
-from lkgp.solvers.refinement import Correction, LinearEquations, refine
+from lkgp.solvers.refinement import refine
 
 # The smallest true relative residual that can be required in float32: products have rounding errors of about 1e-7 of
 # the largest eigenvalue, which is some thousand times the noise.
@@ -199,10 +200,23 @@ class System(ABC):
         goal = self.residual_goal(rhs, purpose)
         goal = goal if rhs.dtype == torch.float64 else max(goal, FLOAT32_RESIDUAL)
         first = self.solve_once(rhs.double(), purpose, start, goal)
-        equations = TruncatedEquations(self, rhs, column_norms(rhs), goal)
-        begun = (first.values / equations.norms.double()).to(rhs.dtype)
+        kind = PredictionEquations if purpose is Purpose.MEAN else TruncatedEquations
+        return self._refined(kind(self, rhs, column_norms(rhs), goal), first)
+
+    def solve_for_variance(self, cross: Tensor, prior: Tensor) -> Solution:
+        """The weights W = A^-1 C of the best linear predictors, for covariances C (n, c) with the observations.
+
+        They are refined until the variances k_** - c^T A^-1 c of the predicted values, with k_** in `prior` (c,), are
+        accurate.
+        """
+        first = self.solve(cross, Purpose.MEAN)
+        return self._refined(VarianceEquations(self, cross, column_norms(cross), first.rtol, prior), first)
+
+    def _refined(self, equations: TruncatedEquations, first: Solution) -> Solution:
+        """Refine the solution of a truncated system until it solves the equations for A."""
+        begun = equations.begin(first.values.to(equations.rhs.dtype))
         refined = equations.solution(refine(equations, begun, MOST_ROUNDS))
-        products = refined.products + rhs.shape[1] + first.products + equations.inner_products
+        products = refined.products + first.products + equations.inner_products
         return replace(refined, iterations=first.iterations + equations.inner_iterations, products=products)
 
     def trusts(self, solution: Solution) -> bool:
@@ -268,22 +282,6 @@ class System(ABC):
     def sampling_remark(self) -> str:
         """A remark on error bars from samples, for the report."""
         return ""
-
-
-class TruncatedEquations(LinearEquations):
-    """A X = B, corrected by solves with a system that equals A up to rounding and truncation."""
-
-    def __init__(self, system: System, rhs: Tensor, norms: Tensor, rtol: float) -> None:
-        super().__init__(system.operator, rhs, norms, rtol)
-        self.system, self.inner_iterations, self.inner_products = system, 0, 0
-
-    def correction(self, residual: Tensor, excess: Tensor, budget: int) -> Correction:
-        inner = self.system.correction(residual.double(), 1 / float(excess.max()))
-        self.inner_iterations, self.inner_products = (
-            self.inner_iterations + inner.iterations,
-            self.inner_products + inner.products,
-        )
-        return Correction(inner.values.to(residual.dtype), 1, 0)
 
 
 def gaussian_log_density(quadratic: Tensor, logdet: Tensor, n: int) -> Tensor:

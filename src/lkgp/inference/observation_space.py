@@ -206,6 +206,11 @@ class ObservationSystem(MixedPrecisionSystem):
             found.values, found.residuals, found.iterations, found.products, found.reason, found.rtol, latent
         )
 
+    def correction(self, residual: Tensor, goal: float) -> Solution:
+        if self.method.solver is None:
+            return super().correction(residual, goal)
+        return self.solve(residual, Purpose.MEAN)
+
     def _observed(self, cells: Tensor) -> Tensor:
         """The values of functions (c, N) at the observed cells, (n, c)."""
         return self.data.grid.gather(cells.mT)

@@ -7,7 +7,8 @@ For cells * with prior covariance K(*, *) and covariances C = K(*, X) with the o
 
     mean  =  m + C a,      covariance  =  K(*, *) - C A^-1 C^T.
 
-V = A^-1 C^T is computed without a gradient; since A does not depend on the cells, d(C A^-1 C^T) = dC V + V^T dC^T.
+W = A^-1 C^T is computed without a gradient; since A does not depend on the cells, d(C A^-1 C^T) = dC W + W^T dC^T. The
+covariance is that of the errors of the predictors W, K(*, *) - C W - (C W)^T + W^T A W, which has the same derivative.
 """
 
 from collections.abc import Sequence
@@ -20,6 +21,7 @@ from torch import Tensor
 from lkgp.linalg.kronecker import sum_of
 from lkgp.model import Term
 from lkgp.posterior.posterior import Posterior
+from lkgp.posterior.rounding import above_rounding
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,34 +47,43 @@ class Cells:
         return [first, *(x.repeat(batch * count, 1) for x in self.others)]
 
 
-def joint_moments(posterior: Posterior, groups: Sequence[Cells]) -> tuple[Tensor, Tensor]:
-    """Joint mean (b, c) and covariance (b, c, c) of the cells of all groups."""
+def joint_moments(posterior: Posterior, groups: Sequence[Cells], strict: bool = False) -> tuple[Tensor, Tensor]:
+    """Joint mean (b, c) and covariance (b, c, c) of the cells of all groups.
+
+    strict: raise an error instead of a warning if they are not accurate
+    """
     count = sum(group.count for group in groups)
     if not count:
         like = groups[0].points
         return like.new_zeros(len(like), 0), like.new_zeros(len(like), 0, 0)
     at_once = max(1, posterior.columns_at_once() // count)
     parts = [
-        _moments(posterior, [Cells(points, group.others) for points, group in zip(slices, groups, strict=True)])
+        _moments(posterior, [Cells(points, group.others) for points, group in zip(slices, groups, strict=True)], strict)
         for slices in zip(*(group.points.split(at_once) for group in groups), strict=True)
     ]
     return torch.cat([mean for mean, _ in parts]), torch.cat([covariance for _, covariance in parts])
 
 
-def _moments(posterior: Posterior, groups: Sequence[Cells]) -> tuple[Tensor, Tensor]:
+def _moments(posterior: Posterior, groups: Sequence[Cells], strict: bool) -> tuple[Tensor, Tensor]:
     model = posterior.model
     terms = [(term, torch.cat([_cross(posterior, term, group) for group in groups], dim=1)) for term in model.terms]
     cross = sum_of(part for _, part in terms)  # (b, c, n)
     rows = [torch.cat([_prior(model.terms, a, b) for b in groups], dim=2) for a in groups]
     prior = torch.cat(rows, dim=1)
+    before = prior.diagonal(dim1=-2, dim2=-1)
     with torch.no_grad():
-        solved = posterior.inverse_times(cross.flatten(0, 1).mT).mT.reshape(cross.shape).mT  # (b, n, c)
-    explained = cross @ solved
-    explained = explained + explained.mT - cross.detach() @ solved
+        weights, image = posterior.predictors(cross.flatten(0, 1), before.flatten(), strict)
+        batches = [part.mT.reshape(cross.shape).mT for part in (weights, image)]  # (b, n, c)
+        squared = batches[0].mT @ batches[1]
+    explained = cross @ batches[0]
+    covariance = prior - explained - explained.mT + (squared + squared.mT) / 2
+    variance = covariance.diagonal(dim1=-2, dim2=-1)
+    raised = above_rounding(variance.detach(), before.detach(), strict) - variance.detach()
+    covariance = covariance + torch.diag_embed(raised)
     batch = len(groups[0].points)
     means = [model.mean.at_rows(group.rows()).detach().expand(batch * group.count) for group in groups]
     mean = torch.cat([m.view(batch, -1) for m in means], dim=1) + cross @ posterior.weights
-    return mean, prior - (explained + explained.mT) / 2
+    return mean, covariance
 
 
 def _cross(posterior: Posterior, term: Term, group: Cells) -> Tensor:
@@ -100,18 +111,23 @@ def _prior(terms: Sequence[Term], a: Cells, b: Cells) -> Tensor:
 
 
 @torch.no_grad()
-def row_moments(posterior: Posterior, columns: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-    """Mean and variance of f at m single cells, each (m,); row i of each of `columns` (m, d_k) locates cell i."""
+def row_moments(posterior: Posterior, columns: Sequence[Tensor], strict: bool = False) -> tuple[Tensor, Tensor]:
+    """Mean and variance of f at m single cells, each (m,).
+
+    columns: (m, d_k) each; row i of each of them locates cell i
+    strict: raise an error instead of a warning if they are not accurate
+    """
     model, parts = posterior.model, []
     for rows in zip(*(column.split(posterior.columns_at_once()) for column in columns), strict=True):
         cross = _row_cross(posterior, rows)
         pairs = list(enumerate(rows))
         variances = [[term.factor_variance(k, x) for k, x in pairs] for term in model.terms]
         prior = sum_of(reduce(torch.mul, product) for product in variances)
-        explained = (cross * posterior.inverse_times(cross.mT).mT).sum(dim=1)
-        parts.append((model.mean.at_rows(rows) + cross @ posterior.weights, prior - explained))
-    mean, variance = (torch.cat(part) for part in zip(*parts, strict=True))
-    return mean, variance.clamp(min=torch.finfo(variance.dtype).eps)
+        weights, image = posterior.predictors(cross, prior, strict)
+        squared_error = prior - ((2 * cross.mT - image) * weights).sum(dim=0)
+        parts.append((model.mean.at_rows(rows) + cross @ posterior.weights, squared_error, prior))
+    mean, variance, prior = (torch.cat(part) for part in zip(*parts, strict=True))
+    return mean, above_rounding(variance, prior, strict)
 
 
 @torch.no_grad()

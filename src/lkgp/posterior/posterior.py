@@ -21,6 +21,7 @@ from lkgp.linalg.kronecker import CrossKronecker, LatentKronecker, OperatorFacto
 from lkgp.model import LatentKroneckerGP
 from lkgp.posterior.draws import DrawStore, PosteriorDraws, joined
 from lkgp.posterior.factor_roots import locate
+from lkgp.posterior.rounding import above_rounding
 from lkgp.solvers import Solution
 
 
@@ -82,16 +83,21 @@ class Posterior:
         """How many right-hand sides to solve for, or functions to evaluate at `cells` cells, at a time."""
         return columns_at_once(max(self.data.grid.num_cells, cells), self.max_memory)
 
-    def inverse_times(self, rhs: Tensor, strict: bool = False) -> Tensor:
-        """A^-1 B for B (n, c), as many columns at a time as memory allows; warns if it does not converge.
+    def predictors(self, cross: Tensor, prior: Tensor, strict: bool = False) -> tuple[Tensor, Tensor]:
+        """Weights W = A^-1 C^T of the best linear predictors of c cells, and A W, each (n, c).
 
+        As many cells are solved for at a time as memory allows; warns if a solve does not converge.
+
+        cross: C, (c, n), covariances of the cells with the observations; prior: their prior variances, (c,)
         strict: raise an error instead of a warning
         """
-        blocks = rhs.split(self.columns_at_once(), dim=1)
-        solution = joined([self.system.solve(columns.contiguous(), Purpose.MEAN) for columns in blocks])
+        width = self.columns_at_once()
+        pairs = zip(cross.split(width), prior.split(width), strict=True)
+        solution = joined([self.system.solve_for_variance(some.mT.contiguous(), at) for some, at in pairs])
         if not solution.converged:
             complain(f"the solve for a covariance did not converge: {solution}", strict)
-        return solution.values
+        weights = solution.values
+        return weights, torch.cat([self.system.operator @ some for some in weights.split(width, dim=1)], dim=1)
 
     # Covariances with the observations
 
@@ -137,18 +143,20 @@ class Posterior:
         return self.cross(coords, self.weights[:, None])[:, 0].reshape(shape) + self.model.mean.at(coords)
 
     @torch.no_grad()
-    def variance(self, coords: Sequence[Tensor]) -> Tensor:
-        """The posterior variance of f at every cell of the product of `coords`, (n'_1, ..., n'_d)."""
+    def variance(self, coords: Sequence[Tensor], strict: bool = False) -> Tensor:
+        """The posterior variance of f at every cell of the product of `coords`, (n'_1, ..., n'_d).
+
+        strict: raise an error instead of a warning if rounding errors matter
+        """
         prior = self.model.prior_variance(coords)
         if self.system.exact_variance:
             (crosses,) = self.cross_factors(coords)
             explained = self.system.explained_variance(crosses)
             assert explained is not None
-            variance = prior - explained.to(prior.dtype)
-        else:
-            variance = self.draws(*self.behind_variance).variance(coords)
-        # A variance is at least the rounding error of the numbers whose difference it is.
-        return torch.maximum(variance, torch.finfo(prior.dtype).eps * prior)
+            return above_rounding(prior - explained.to(prior.dtype), prior, strict)
+        variance = self.draws(*self.behind_variance).variance(coords)
+        # Each draw has the rounding error of a standard deviation.
+        return torch.maximum(variance, torch.finfo(prior.dtype).eps ** 2 * prior)
 
     @torch.no_grad()
     def covariance(self, coords: Sequence[Tensor], strict: bool = False) -> Tensor:
@@ -163,9 +171,13 @@ class Posterior:
         prior = sum_of(reduce(torch.kron, [term.cross_factor(k, x, x) for k, x in pairs]) for term in terms)
         # C = K(., X), (N', n): the product of the factors' covariances at every observed cell
         cross = sum_of(self._at_observed(crosses) for crosses in self.cross_factors(coords))
-        # K(., .) - C A^-1 C^T
-        explained = cross @ self.inverse_times(cross.mT, strict)
-        return prior - (explained + explained.mT) / 2
+        weights, image = self.predictors(cross, prior.diagonal(), strict)
+        # K(., .) - C W - (C W)^T + W^T A W: the mean squared errors of the predictors W, which are never too small
+        explained = cross @ weights
+        squared = weights.mT @ image
+        found = prior - explained - explained.mT + (squared + squared.mT) / 2
+        found.diagonal().copy_(above_rounding(found.diagonal(), prior.diagonal(), strict))
+        return found
 
     def _at_observed(self, crosses: Sequence[Tensor]) -> Tensor:
         """C of one term at every observed cell, (N', n)."""

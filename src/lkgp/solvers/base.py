@@ -17,7 +17,7 @@ class Reason(Enum):
     ITERATION_LIMIT = (
         "the iteration limit was reached; raise max_iterations, loosen rtol, or use a stronger preconditioner"
     )
-    STAGNATED = "rounding errors stopped the progress; use float64, loosen rtol, or raise the noise"
+    STAGNATED = "rounding errors stopped the progress; raise the noise, or lower the kernels' output scales"
     NOT_POSITIVE_DEFINITE = "the matrix is not positive definite; raise the noise, or fix the kernels"
     NON_FINITE = "a NaN or infinite value appeared; check the hyperparameters"
 
@@ -45,10 +45,17 @@ class Solution:
     def converged(self) -> bool:
         return self.reason is Reason.CONVERGED
 
+    @property
+    def why(self) -> str:
+        """Why the worst column stopped, with advice that fits the precision."""
+        if self.reason is Reason.STAGNATED and self.values.dtype != torch.float64:
+            return "rounding errors stopped the progress; use float64"
+        return self.reason.value
+
     def __str__(self) -> str:
         worst = float(self.residuals.max()) if len(self.residuals) else 0.0
         return (
-            f"{self.reason.value} ({self.iterations} iterations, {self.products} products, "
+            f"{self.why} ({self.iterations} iterations, {self.products} products, "
             f"worst relative residual {worst:.1e}, target {self.rtol:.1e})"
         )
 

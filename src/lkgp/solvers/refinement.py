@@ -108,8 +108,13 @@ class LinearEquations(Refinable):
     def solution(self, refined: "Refined") -> Solution:
         """The solution in the units of B."""
         products = self.first_products + refined.products
-        values = refined.unknowns.mul_(self.norms)
-        return Solution(values, refined.size, refined.iterations, products, refined.reason, self.rtol)
+        residuals = torch.linalg.vector_norm(refined.residual, dim=0)
+        reason = self.judge(refined)
+        return Solution(refined.unknowns.mul_(self.norms), residuals, refined.iterations, products, reason, self.rtol)
+
+    def judge(self, refined: "Refined") -> Reason:
+        """Why the refinement stopped; equations that are refined further than necessary may accept less."""
+        return refined.reason
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,0 +1,115 @@
+"""The equations A X = B behind predictions, with errors in units of the posterior standard deviation.
+
+Let r = b - A x, let S be the posterior covariance of f, and s = D A^-1 k_* that of one cell with the observed ones.
+Since S <= D over the observed cells, the error of a prediction k_*^T x is at most |D^-1/2 r| standard deviations:
+
+    k_*^T A^-1 r  =  s^T D^-1 r  <=  sqrt(S_**) (r^T D^-1 S D^-1 r)^1/2  <=  sqrt(S_**) |D^-1/2 r|.
+
+If r consists of rounding errors, which are independent, the error is about |D^-1/2 r| / sqrt(n) standard deviations.
+
+The weights w of a linear predictor, with A w ~ c, have the mean squared error
+
+    v(w)  =  k_** - 2 c^T w + w^T A w  =  S_** + r^T A^-1 r,      r^T A^-1 r <= |D^-1/2 r|^2,
+
+so that errors of a solve make a variance larger, never smaller, and only to second order.
+"""
+
+import math
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from lkgp.linalg.kronecker import LatentKronecker
+from lkgp.solvers import Reason, Solution
+from lkgp.solvers.refinement import Correction, LinearEquations, Refined
+
+# The error of a posterior mean, in posterior standard deviations: invisible beside any error bar.
+MEAN_ERROR = 0.01
+# The relative error of a variance from weights: half a per cent of the standard deviation.
+VARIANCE_ERROR = 0.01
+# If rounding errors stop a refinement, this much is accepted: a tenth of a standard deviation, or of a variance.
+ROUNDING_ERROR = 0.1
+# The rounding error of a variance k_** - c^T A^-1 c, in units of eps k_**: (1 + |w|_1)^2 for weights w whose absolute
+# values add up to about 7, as they do in two-dimensional interpolation. Measured against extended precision: 0.5 to
+# 1.1 times this.
+ROUNDING_UNITS = 64
+
+
+def variance_floor(prior: Tensor) -> Tensor:
+    """The rounding error of posterior variances that are computed as differences from the prior variances."""
+    return ROUNDING_UNITS * torch.finfo(prior.dtype).eps * prior
+
+
+class TruncatedSystem(Protocol):
+    """A system that equals A up to rounding and truncation; see `inference.base.System`."""
+
+    noise: Tensor
+
+    @property
+    def operator(self) -> LatentKronecker: ...
+
+    def correction(self, residual: Tensor, goal: float) -> Solution: ...
+
+
+class TruncatedEquations(LinearEquations):
+    """A X = B for B (n, c), corrected by solves with a system that equals A up to rounding and truncation."""
+
+    def __init__(self, system: TruncatedSystem, rhs: Tensor, norms: Tensor, rtol: float) -> None:
+        super().__init__(system.operator, rhs, norms, rtol)
+        self.system, self.inner_iterations, self.inner_products = system, 0, 0
+
+    def correction(self, residual: Tensor, excess: Tensor, budget: int) -> Correction:
+        inner = self.system.correction(residual.double(), 1 / float(excess.max()))
+        self.inner_iterations, self.inner_products = (
+            self.inner_iterations + inner.iterations,
+            self.inner_products + inner.products,
+        )
+        return Correction(inner.values.to(residual.dtype), 1, 0)
+
+
+class PredictionEquations(TruncatedEquations):
+    """A X = B, refined until all predictions k_*^T X are accurate, or until that no longer helps."""
+
+    def __init__(self, system: TruncatedSystem, rhs: Tensor, norms: Tensor, rtol: float) -> None:
+        super().__init__(system, rhs, norms, rtol)
+        self.precision = (1 / system.noise.sqrt()).to(rhs.dtype)[:, None]
+        # In float32 nothing but rounding errors is left at that point.
+        self.allowed = MEAN_ERROR * (1.0 if rhs.dtype == torch.float64 else math.sqrt(len(rhs)))
+
+    def size(self, residual: Tensor) -> Tensor:
+        # |D^-1/2 r|, in the units of B
+        return torch.linalg.vector_norm(self.precision * residual, dim=0) * self.norms
+
+    def excess(self, unknowns: Tensor, residual: Tensor, size: Tensor, first: bool) -> Tensor:
+        return torch.maximum(torch.linalg.vector_norm(residual, dim=0) / self.rtol, size / self.allowed)
+
+    def judge(self, refined: Refined) -> Reason:
+        if refined.reason is not Reason.STAGNATED:
+            return refined.reason
+        fine = torch.linalg.vector_norm(refined.residual, dim=0) <= self.rtol
+        fine &= refined.size <= ROUNDING_ERROR * math.sqrt(len(self.rhs))
+        return Reason.CONVERGED if bool(fine.all()) else refined.reason
+
+
+class VarianceEquations(PredictionEquations):
+    """A W = C for the weights W of linear predictors, refined until their mean squared errors are accurate.
+
+    prior: k_**, (c,)
+    """
+
+    def __init__(self, system: TruncatedSystem, rhs: Tensor, norms: Tensor, rtol: float, prior: Tensor) -> None:
+        super().__init__(system, rhs, norms, rtol)
+        self.prior, self.floor = prior, variance_floor(prior)
+
+    def excess(self, unknowns: Tensor, residual: Tensor, size: Tensor, first: bool) -> Tensor:
+        # v(w) = k_** - c^T w - r^T w
+        explained = ((self.rhs + residual * self.norms) * unknowns).sum(dim=0) * self.norms
+        self.variance = torch.maximum(self.prior - explained, self.floor)
+        return size / (VARIANCE_ERROR * self.variance).sqrt()
+
+    def judge(self, refined: Refined) -> Reason:
+        if refined.reason is not Reason.STAGNATED:
+            return refined.reason
+        fine = refined.size.square() <= ROUNDING_ERROR * self.variance
+        return Reason.CONVERGED if bool(fine.all()) else refined.reason
