@@ -27,8 +27,9 @@ class Fitted:
     @property
     def report(self) -> Report:
         """The report of the fit, including the draws computed so far."""
+        draws = list(self.state.posterior.draw_store.kept.values())
         with self._lock:
-            self._report = self._report.with_draws(list(self.state.posterior.draw_store.kept.values()))
+            self._report = self._report.with_draws(draws).with_new_points(draws)
             return self._report
 
     def check_draws(self, num: int, seed: int, strict: bool) -> None:
