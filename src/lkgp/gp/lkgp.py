@@ -244,7 +244,8 @@ class LKGP:
         """Joint posterior draws at every cell of the product of `coords`, (num_samples, n'_1, ..., n'_d).
 
         With the same number and seed, the draws are the same functions wherever they are evaluated. At points outside
-        the fitted grid, their values also depend on the order in which such points were first requested.
+        the fitted grid, their values also depend on the order in which such points were first requested. All of these
+        points are remembered, up to a limit (docs/api.md), beyond which there is an error.
 
         coords: as in `predict`
         seed: random seed; by default that of the model
