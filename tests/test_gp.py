@@ -215,7 +215,7 @@ def test_the_noise_of_observations_is_not_that_of_other_draws(fitted):
     """With another seed, the prior was drawn with the same numbers as this noise."""
     cells = fitted.predict()[0].size
     noise = (fitted.sample(200, seed=5, observation_noise=True) - fitted.sample(200, seed=5)).reshape(200, cells)
-    other = fitted.posterior_.draws(200, 6).prior.terms[0].normals.flatten(1).numpy()
+    other = fitted.posterior_.draws(200, 6).prior.known.terms[0].normals.pieces[0][1].movedim(-1, 0).flatten(1).numpy()
     assert np.abs(np.corrcoef(noise.ravel(), other.ravel())[0, 1]) < 0.05
 
 
@@ -714,3 +714,20 @@ def test_the_learned_noise_is_told_in_the_units_of_the_data():
     assert small.noise_variance_ == pytest.approx(small.report_.noise_std**2)
     assert large.noise_variance_ == pytest.approx(1e6 * small.noise_variance_, rel=1e-3)
     assert LKGP().fit([X, T], Y, noise_variance=0.01, optimize=False).noise_variance_ is None
+
+
+@pytest.mark.parametrize("solver", [Direct(), Spectral(num_samples=8)], ids=["direct", "eigenbasis"])
+def test_means_alone_are_the_same_and_need_no_variances(solver, monkeypatch):
+    """On the grid, off it and row by row; nothing is drawn or solved for."""
+    rng = np.random.default_rng(0)
+    X, T, Y = rng.random((8, 2)), np.linspace(0, 1, 6), rng.normal(size=(8, 6))
+    Y[rng.random(Y.shape) < 0.3] = np.nan
+    gp, new = LKGP(solver=solver).fit([X, T], Y, optimize=False), [rng.random((3, 2)), rng.random(4)]
+    both, rows = [gp.predict(), gp.predict(new)], gp.predict_rows([X[:4], T[:4]])
+    fresh = LKGP(solver=solver).fit([X, T], Y, optimize=False)
+    for name in ("variance", "draws", "predictors"):
+        monkeypatch.setattr(f"lkgp.posterior.posterior.Posterior.{name}", None)
+    for coords, (mean, _) in zip((None, new), both, strict=True):
+        np.testing.assert_array_equal(fresh.predict(coords, std=False), mean)
+    np.testing.assert_allclose(fresh.predict_rows([X[:4], T[:4]], std=False), rows[0], rtol=1e-12)
+    assert fresh.report_.draws == ()

@@ -185,3 +185,18 @@ def test_rows_that_repeat():
     assert larger.log_marginal_likelihood() == pytest.approx(
         model.log_marginal_likelihood() - 300 * np.log(1000), rel=1e-3
     )
+
+
+def test_means_are_predicted_without_standard_deviations(monkeypatch):
+    rng = np.random.default_rng(0)
+    X, y = rng.random((12, 3)), rng.normal(size=12)
+    models = [
+        LKGPRegressor().fit(X, np.stack([y, -y], axis=1)),
+        LKGPTableRegressor().fit(np.c_[X, np.arange(12) % 3], y),
+    ]
+    inputs = [X[:4], np.c_[X, np.arange(12) % 3][:4]]
+    expected = [model.predict(some, return_std=True)[0] for model, some in zip(models, inputs, strict=True)]
+    for name in ("variance", "draws", "predictors"):
+        monkeypatch.setattr(f"lkgp.posterior.posterior.Posterior.{name}", None)
+    for model, some, mean in zip(models, inputs, expected, strict=True):
+        np.testing.assert_allclose(model.predict(some), mean, rtol=1e-10)

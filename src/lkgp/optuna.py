@@ -100,8 +100,8 @@ class LKGPPruner(BasePruner):
         last_epoch = max(ends, default=1) if self.max_resource == "auto" else max([self.max_resource, *ends])
         direction: Direction = "minimize" if study.direction == StudyDirection.MINIMIZE else "maximize"
         rule = self._rules.get((last_epoch, direction))
-        if rule is None:
-            rule = self._rules[last_epoch, direction] = self._new_rule(last_epoch, direction)
+        if rule is None:  # trials in parallel share the first one that is made, and what it learns
+            rule = self._rules.setdefault((last_epoch, direction), self._new_rule(last_epoch, direction))
         if not self._is_due(trial, rule.n_warmup_epochs):
             return None
         return rule.judge(trial.number, trial.params, curve_of(trial), [self._finished_run(study, t) for t in done])

@@ -85,6 +85,8 @@ class Report:
     seconds: run time of each stage
     converged: whether the fit and all solves converged
     notes: further decisions and remarks
+    new_points: for every set of draws, how many points outside the fitted grid it remembers, and how much memory they
+        take of what they may take; beyond that, further points are refused
     """
 
     method: str
@@ -109,6 +111,7 @@ class Report:
     converged: bool
     draws: tuple[DrawReport, ...] = ()
     notes: tuple[str, ...] = ()
+    new_points: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         residuals = np.array(self.residuals, dtype=float)
@@ -137,6 +140,16 @@ class Report:
             notes=(*self.notes, *(f"draws: {one.reason}" for one in new if not one.converged)),
         )
 
+    def with_new_points(self, draws: Sequence[PosteriorDraws]) -> "Report":
+        """Return the same report with what the draws remember now."""
+        found = tuple(
+            f"{one.num} with seed {one.seed} remember {one.prior.num_new} points outside the grid: "
+            f"{one.prior.bytes_of_new / 1e9:.2g} of at most {one.prior.max_bytes / 1e9:.2g} GB"
+            for one in draws
+            if one.prior.num_new
+        )
+        return self if found == self.new_points else replace(self, new_points=found)
+
     def __str__(self) -> str:
         noise = "known for each cell" if self.noise_std is None else f"standard deviation {self.noise_std:.4g}"
         error = f" +- {self.log_likelihood_error:.2g}" if self.log_likelihood_error else ""
@@ -153,6 +166,7 @@ class Report:
             "seconds    " + ", ".join(f"{stage} {time:.2f}" for stage, time in self.seconds.items()),
             f"converged  {'yes' if self.converged else 'NO'}",
         ]
+        lines += [f"draws      {remembered}" for remembered in self.new_points]
         return "\n".join(lines + [f"note       {note}" for note in self.notes])
 
     def to_dict(self) -> dict[str, Any]:
@@ -179,6 +193,7 @@ class Report:
                 "history": tuple(values["history"]),
                 "notes": tuple(values["notes"]),
                 "draws": tuple(draws),
+                "new_points": tuple(values.get("new_points", ())),
             }
         )
 

@@ -227,3 +227,10 @@ def test_ctrl_c_stops_and_leaves_nothing(tmp_path):
     assert b"stopped; nothing was written" in error
     assert b"Traceback" not in error
     assert [p.name for p in Path(tmp_path).iterdir()] == ["in.nc"]
+
+
+def test_error_bars_can_be_left_out(small, tmp_path):
+    run("fill", small, tmp_path / "means.nc", "--no-std", "--quiet")
+    assert list(xr.load_dataset(tmp_path / "means.nc").data_vars) == ["t2m", "t2m_filled"]
+    for option in (["--calibrate"], ["--report", tmp_path / "page.html"]):
+        assert "--no-std leaves out" in run("fill", small, tmp_path / "o.nc", "--no-std", *option, code=2).output

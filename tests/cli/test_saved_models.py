@@ -32,6 +32,8 @@ def test_models_are_kept_and_asked_again(small, tmp_path):
     assert predicted.t2m.sizes == {"time": 2, "latitude": 1, "longitude": 3}
     run("predict", model, tmp_path / "l.nc", "--like", small, "--field-only")
     assert xr.load_dataset(tmp_path / "l.nc").t2m.sizes == {"time": 16, "latitude": 2, "longitude": 3}
+    run("predict", model, tmp_path / "n.nc", "--no-std")
+    assert list(xr.load_dataset(tmp_path / "n.nc").data_vars) == ["t2m"]
     run("sample", model, tmp_path / "s.nc", "--samples", "3")
     assert xr.load_dataset(tmp_path / "s.nc").t2m.sizes["sample"] == 3
     assert "linear in time" in run("validate", model).output

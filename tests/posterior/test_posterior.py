@@ -5,7 +5,7 @@ import pytest
 import torch
 from cases import CASES, SOME, name
 
-from lkgp import LKGP, ConjugateGradients, ConvergenceWarning, Direct, Iterative, Plan, Spectral, condition
+from lkgp import LKGP, ConjugateGradients, ConvergenceWarning, Direct, InputError, Iterative, Plan, Spectral, condition
 from lkgp.posterior.moments import Cells, joint_moments, row_moments
 
 ITERATIVE = Iterative(ConjugateGradients(rtol=1e-10), num_samples=2000)
@@ -126,6 +126,80 @@ def test_a_draw_is_a_function(case):
     torch.testing.assert_close(draws(new), first)
     again = condition(case.build(), case.data(), Plan(Direct(), "", 0)).draws(3, seed=1)(new)
     assert torch.equal(again, first)
+
+
+@pytest.mark.parametrize(("case", "most_pieces"), [(SOME[0], 64), (SOME[-1], 2)], ids=["two factors", "three factors"])
+def test_joint_covariance_of_draws_between_requests(case, most_pieces, monkeypatch):
+    """Cells of the grid and of several requests, each with new points of every factor; bounds as above."""
+    monkeypatch.setattr("lkgp.posterior.normals.MOST_PIECES", most_pieces)
+    oracle, rng = case.oracle(), np.random.default_rng(5)
+    draws = condition(case.build(), case.data(), Plan(Direct(), "")).draws(6000, seed=4)
+    requests = [[x[:2] for x in case.coords]]
+    for _ in range(3):
+        requests.append([rng.uniform(0, 2, (1, x.shape[1])) for x in case.coords])
+    requests.append([requests[1][0], *requests[2][1:]])  # an old point of one factor with old ones of the others
+    values = np.concatenate([draws(tensors(new)).flatten(1).numpy() for new in requests], axis=1)
+    union = [np.concatenate(parts) for parts in zip(*requests, strict=True)]
+    sizes = [[len(x) for x in new] for new in requests]
+    starts = np.cumsum([[0] * len(union), *sizes[:-1]], axis=0)
+    cells = [
+        np.add(start, np.stack(np.unravel_index(np.arange(np.prod(size)), size), axis=1))
+        for start, size in zip(starts, sizes, strict=True)
+    ]
+    index = np.ravel_multi_index(tuple(np.concatenate(cells).T), [len(x) for x in union])
+    truth = oracle.covariance_at(union)[np.ix_(index, index)]
+    deviations = values - oracle.mean_at(union).ravel()[index]
+    assert np.abs(covariance_z_scores(deviations, truth)).max() <= 5.5
+
+
+def test_new_points_of_draws_are_limited_and_refused_beyond_the_limit(monkeypatch):
+    case, rng = SOME[0], np.random.default_rng(0)
+    monkeypatch.setattr("lkgp.posterior.draws.NEW_POINTS_BYTES", 2e4)
+    fitted = gp(case)
+    wanted = [[rng.uniform(0, 2, (2, 1)) for _ in case.coords] for _ in range(30)]
+    given = []
+
+    def sample_all():
+        for new in wanted:
+            given.append(fitted.sample(5, new, seed=1))
+
+    with pytest.raises(InputError, match=r"remember .* points outside the fitted grid.*use another seed"):
+        sample_all()
+    assert 1 < len(given) < len(wanted)
+    (line,) = fitted.report_.new_points
+    assert f"5 with seed 1 remember {4 * len(given)} points outside the grid" in line
+    assert line in str(fitted.report_)
+    # What was given stays: the same functions at all earlier points and on the grid, and other draws can go on.
+    for new, values in zip(wanted, given, strict=False):
+        np.testing.assert_allclose(fitted.sample(5, new, seed=1), values, rtol=1e-12, atol=1e-12)
+    np.testing.assert_array_equal(fitted.sample(5, seed=1), gp(case).sample(5, seed=1))
+    assert fitted.sample(5, wanted[-1], seed=2).shape == (5, 2, 2)
+
+
+def test_the_first_request_of_draws_is_never_refused(monkeypatch):
+    monkeypatch.setattr("lkgp.posterior.draws.NEW_POINTS_BYTES", 1.0)
+    fitted = gp(SOME[0])
+    new = [np.linspace(0, 2, 40)[:, None] + 0.001, np.linspace(0, 2, 30)[:, None] + 0.001]
+    assert fitted.sample(3, new).shape == (3, 40, 30)
+    assert fitted.sample(3, [np.array([[0.77]]), None]).shape == (3, 1, 6)  # and some more: up to twice as many
+
+
+def test_draws_that_were_discarded_are_the_same_functions_or_are_refused(monkeypatch):
+    case = SOME[0]
+    monkeypatch.setattr("lkgp.posterior.draws.KEPT_DRAWS", 1)
+    monkeypatch.setattr("lkgp.posterior.draws.KEPT_REPLAY_LOGS", 1)
+    fitted, new = gp(case), case.new_coords()
+    first = fitted.sample(3, new, seed=1)
+    held = fitted.posterior_.draws(3, 1)
+    fitted.sample(3, seed=2)
+    assert fitted.posterior_.draws(3, 1) is held  # whoever holds them and whoever asks again has the same functions
+    del held
+    fitted.sample(3, new, seed=2)
+    np.testing.assert_allclose(fitted.sample(3, new, seed=1), first, rtol=1e-12, atol=1e-12)
+    fitted.sample(3, new, seed=3)  # of the draws discarded so far, only those with seed 1 are remembered
+    np.testing.assert_array_equal(fitted.sample(3, seed=2), gp(case).sample(3, seed=2))
+    with pytest.raises(InputError, match=r"3 draws with seed 2 were discarded.*use another seed"):
+        fitted.sample(3, new, seed=2)
 
 
 def gp(case, solver="auto", **words):

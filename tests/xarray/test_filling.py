@@ -135,3 +135,14 @@ def test_a_part_of_the_field_is_filled_in_any_order(field, model):
     xr.testing.assert_equal(part, of_cells.fill(cells).isel(time=[5, 2]).transpose("cell", "time"))
     with pytest.raises(InputError, match="latitude differs from that of the fitted field"):
         of_cells.fill(cells.isel(cell=slice(None, None, -1)))
+
+
+def test_fields_are_filled_and_predicted_without_error_bars(field, model, monkeypatch):
+    filled, predicted = model.fill(field), model.predict({"latitude": [50.3]})
+    monkeypatch.setattr("lkgp.posterior.posterior.Posterior.variance", None)
+    means = model.fill(field, std=False)
+    xr.testing.assert_equal(means, filled.drop_vars("t2m_std"))
+    assert means.t2m.attrs["ancillary_variables"] == "t2m_filled"
+    xr.testing.assert_identical(model.predict({"latitude": [50.3]}, std=False), predicted.drop_vars("t2m_std"))
+    with pytest.raises(InputError, match="calibrate rescales the error bars"):
+        model.fill(field, calibrate=True, std=False)

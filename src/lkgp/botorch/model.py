@@ -21,6 +21,7 @@ from lkgp import LatentKroneckerGP as Core
 from lkgp.botorch.conditioning import RELATIVE_JITTER, AddedObservations, add_observations
 from lkgp.botorch.outputs import SomeOutputs, check_outputs
 from lkgp.botorch.training_data import check_no_repeats, check_shapes, grid_from_rows
+from lkgp.concurrency import Lock
 from lkgp.data.grid import as_factor_coords
 from lkgp.data.standardization import Standardization
 from lkgp.model import default_kernels
@@ -96,6 +97,7 @@ class LatentKroneckerGP(Model, FantasizeMixin):
 
         self.models = nn.ModuleList([new_core() for _ in range(max(1, train_X.shape[:-2].numel()))])
         self._fitted: dict[int, tuple[Any, FittedBatch]] = {}
+        self._lock = Lock()
         self._added: list[AddedObservations] = []
 
     # Data
@@ -196,7 +198,14 @@ class LatentKroneckerGP(Model, FantasizeMixin):
         return results
 
     def _fitted_batch(self, batch: int) -> FittedBatch:
-        """The posterior of one batch, computed again if a hyperparameter or the data have changed."""
+        """The posterior of one batch, computed again if a hyperparameter or the data have changed.
+
+        Threads that ask at the same time wait for one of them to compute it.
+        """
+        with self._lock:
+            return self._current_batch(batch)
+
+    def _current_batch(self, batch: int) -> FittedBatch:
         model = self._core(batch)
         # Hyperparameters are compared by value: GPyTorch changes them without increasing torch's version counters.
         learned = [

@@ -17,6 +17,7 @@ from lkgp.cli.options import (
     FactorChoice,
     Factors,
     MaxMemory,
+    NoStd,
     Overwrite,
     Quiet,
     Space,
@@ -61,6 +62,7 @@ def fill(
     max_gap: Annotated[str | None, typer.Option(help="Fill only gaps up to this length, for example 6h.")] = None,
     validate: Validate = False,
     calibrate: Calibrate = False,
+    no_std: NoStd = False,
     report: Annotated[Path | None, typer.Option(help="Write an HTML report to this file.")] = None,
     model: Annotated[
         Path | None,
@@ -82,8 +84,7 @@ def fill(
     verbose = not quiet and not as_json
     with report_errors(quiet=quiet):
         began = perf_counter()
-        if is_table(source) != is_table(output):
-            raise InputError(f"{source.name} and {output.name} must both be tables, or both be gridded files.")
+        check_request(source, output, no_std, calibrate or report is not None)
         check_outputs([output, report], overwrite)
         opened = Source.open(source, variable, time, station, date_format, quiet)
         fields = [opened.dataset[name] for name in opened.variables]
@@ -103,6 +104,7 @@ def fill(
                 never_observed=never_observed,
                 max_gap=max_gap,
                 calibrate=calibrate,
+                std=not no_std,
                 quiet=quiet,
                 print_report=verbose,
             )
@@ -123,6 +125,17 @@ def fill(
             print_summary(output, models, variables, perf_counter() - began)
         elif verbose:
             print_result(output, models, variables, perf_counter() - began)
+
+
+def check_request(source: Path, output: Path, no_std: bool, shows_errors: bool) -> None:
+    """Refuse files of different kinds, and options that contradict each other.
+
+    shows_errors: whether error bars are needed for anything but the output
+    """
+    if is_table(source) != is_table(output):
+        raise InputError(f"{source.name} and {output.name} must both be tables, or both be gridded files.")
+    if no_std and (shows_errors or is_table(output)):
+        raise InputError("--no-std leaves out the error bars, which tables, --calibrate and --report need.")
 
 
 def check_outputs(paths: Sequence[Path | None], overwrite: bool) -> None:

@@ -46,6 +46,7 @@ def fill_variable(
     never_observed: bool,
     max_gap: str | None,
     calibrate: bool,
+    std: bool,
     quiet: bool,
     print_report: bool,
 ) -> FilledVariable:
@@ -73,6 +74,7 @@ def fill_variable(
             never_observed=never_observed,
             max_gap=max_gap,
             calibrate=False if checked is None else checked,
+            std=std,
         )
     if print_report:
         print_line(str(fitted.gp.report_))

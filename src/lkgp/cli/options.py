@@ -27,6 +27,9 @@ DateFormat = Annotated[
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the results as JSON.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Overwrite existing files.")]
+NoStd = Annotated[
+    bool, typer.Option("--no-std", help="Leave out the error bars, which take most of the time if data are large.")
+]
 MaxMemory = Annotated[str | None, typer.Option(help="Limit the memory for large arrays, for example to 4GB.")]
 SavedModel = Annotated[Path, typer.Argument(metavar="MODEL", help="A model saved by `lkgp fill --model`.")]
 PredictionOutput = Annotated[

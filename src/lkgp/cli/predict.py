@@ -5,7 +5,7 @@ from typing import Annotated
 from lkgp.cli.console import print_line, typer
 from lkgp.cli.coordinates import read_coordinates
 from lkgp.cli.errors import report_errors
-from lkgp.cli.options import At, Like, Overwrite, PredictionOutput, SavedModel
+from lkgp.cli.options import At, Like, NoStd, Overwrite, PredictionOutput, SavedModel
 from lkgp.cli.outputs import check_output
 from lkgp.xarray import FieldModel
 from lkgp.xarray.formats.files import write_dataset
@@ -19,6 +19,7 @@ def predict(
     field_only: Annotated[
         bool, typer.Option("--field-only", help="Give error bars of the field itself, without measurement noise.")
     ] = False,
+    no_std: NoStd = False,
     overwrite: Overwrite = False,
 ) -> None:
     """Predict at other places and times with a saved model.
@@ -29,5 +30,5 @@ def predict(
         check_output(output, overwrite)
         fitted = FieldModel.load(model)
         coordinates = read_coordinates(fitted, at, like)
-        write_dataset(fitted.predict(coordinates, observation_noise=not field_only), output)
+        write_dataset(fitted.predict(coordinates, observation_noise=not field_only, std=not no_std), output)
         print_line(f"wrote {output}")

@@ -1,16 +1,18 @@
 """A model of learning curves: how runs will end."""
 
+import copy
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from lkgp import LKGP, Report
+from lkgp.concurrency import Lock
 from lkgp.curves.configurations import Space, as_configurations
 from lkgp.curves.encoding import CurveEncoding
 from lkgp.curves.forecast import Forecast, make_forecast
 from lkgp.curves.prior import curve_kernels, curve_noise
-from lkgp.curves.readers import as_curve, as_curves
+from lkgp.curves.readers import Curve, as_curve, as_curves
 from lkgp.curves.values import Direction, Transform, ValueScale
 from lkgp.errors import InputError, NotFittedError
 
@@ -22,7 +24,7 @@ EVERY_EPOCH = 500
 
 
 class CurveModel:
-    """A Gaussian process over the configurations of training runs and their epochs.
+    """A Gaussian process over the configurations of training runs and their epochs; threads may share it.
 
     direction: "minimize" or "maximize" the value
     transform: of the values: "log", "logit", "none", or "auto" to choose by the last values
@@ -51,6 +53,7 @@ class CurveModel:
         self.direction, self.transform, self.last_epoch, self.log = direction, transform, last_epoch, log
         self.seed, self.max_memory = seed, max_memory
         self.gp_: LKGP | None = None
+        self._lock = Lock()
 
     def fit(self, configurations: Any, curves: Any) -> "CurveModel":
         """Learn from some runs; returns self.
@@ -84,8 +87,10 @@ class CurveModel:
             seed=self.seed,
             max_memory=self.max_memory,
         )
-        self.gp_ = gp.fit(*encoding.grid(runs, seen, epochs))
-        self.configurations_, self.curves_, self.encoding_, self.epochs_ = runs, seen, encoding, epochs
+        gp.fit(*encoding.grid(runs, seen, epochs))
+        with self._lock:
+            self.gp_, self.encoding_, self.epochs_ = gp, encoding, epochs
+            self.configurations_, self.curves_ = runs, seen
         return self
 
     def add(self, run: int, values: Mapping[int, float], *, refit: bool = False) -> "CurveModel":
@@ -94,6 +99,10 @@ class CurveModel:
         values: {epoch: value}
         refit: also learn the hyperparameters again, starting from the present ones
         """
+        with self._lock:  # one after the other, so that none is lost
+            return self._add(run, values, refit)
+
+    def _add(self, run: int, values: Mapping[int, float], refit: bool) -> "CurveModel":
         gp = self._fitted()
         self._check_run(run)
         epochs, seen = as_curve(values, run)
@@ -125,15 +134,16 @@ class CurveModel:
             epoch
         level: probability of the intervals
         """
-        gp = self._fitted()
         if not 0 < level < 1:
             raise InputError(f"level must be a probability between 0 and 1, not {level!r}.")
-        epochs = np.arange(1, self.encoding_.last_epoch + 1)
-        mean, std = gp.predict([None, self.encoding_.times(epochs)], observation_noise=True)
+        with self._lock:  # the same state of all three; another thread may add epochs to the model itself
+            gp, curves, encoding = copy.copy(self._fitted()), self.curves_, self.encoding_
+        epochs = np.arange(1, encoding.last_epoch + 1)
+        mean, std = gp.predict([None, encoding.times(epochs)], observation_noise=True)
         made = []
-        for run, seen in enumerate(self.curves_):
-            best = threshold if threshold is not None else self._best_other(run)
-            made.append(make_forecast(self.encoding_.scale, epochs, mean[run], std[run], seen, best, level, run))
+        for run, seen in enumerate(curves):
+            best = threshold if threshold is not None else self._best_other(run, curves, encoding.last_epoch)
+            made.append(make_forecast(encoding.scale, epochs, mean[run], std[run], seen, best, level, run))
         return made
 
     @property
@@ -151,12 +161,12 @@ class CurveModel:
         if not 0 <= run < len(self.curves_):
             raise InputError(f"there is no run {run}; the {len(self.curves_)} runs are numbered from 0.")
 
-    def _best_other(self, run: int) -> float | None:
+    def _best_other(self, run: int, curves: Sequence[Curve], last_epoch: int) -> float | None:
         """The best last value of the other runs that are complete."""
         done = [
             values[-1]
-            for other, (epochs, values) in enumerate(self.curves_)
-            if other != run and len(epochs) and epochs[-1] == self.encoding_.last_epoch
+            for other, (epochs, values) in enumerate(curves)
+            if other != run and len(epochs) and epochs[-1] == last_epoch
         ]
         return (min(done) if self.direction == "minimize" else max(done)) if done else None
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -68,6 +69,10 @@ class PartialGrid:
                 )
         if not bool(self.observed.any()):
             raise InputError("nothing is observed: every value is NaN; at least one cell must have a value.")
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy that stays as it is while another thread computes an index for the first time."""
+        return dict(vars(self))
 
     @property
     def shape(self) -> tuple[int, ...]:

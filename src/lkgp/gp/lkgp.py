@@ -11,21 +11,23 @@ from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import GaussianLikelihood
 from torch import Tensor
 
+from lkgp.concurrency import Lock
 from lkgp.data.grid import PartialGrid
 from lkgp.data.readers import ArrayKind, Observations, add_cells, from_array, from_table, same_measurements
 from lkgp.data.standardization import Standardization
 from lkgp.errors import FileError, InputError, NotFittedError, complain
 from lkgp.fitting import Optimizer
+from lkgp.gp.fitted import Fitted
 from lkgp.gp.new_model import new_model
 from lkgp.gp.pipeline import Engine
-from lkgp.gp.requests import as_seed, noise_at, noise_everywhere, requested_points
+from lkgp.gp.requests import as_seed, in_units, noise_at, noise_everywhere, requested_points, std_in_units
 from lkgp.inference import Choice, Plan, check_choice, plan
 from lkgp.model import LatentKroneckerGP, Mean, Noise
 from lkgp.persistence import ModelContents
 from lkgp.persistence.estimator import build_settings_of, describe_settings_of
 from lkgp.persistence.fitted import describe_state, rebuild_state
 from lkgp.persistence.state import FittedState
-from lkgp.posterior import Posterior, PosteriorDraws, row_moments
+from lkgp.posterior import Posterior, row_means, row_moments
 from lkgp.report import Report, print_progress
 
 Array = Any  # a NumPy array or a torch tensor
@@ -54,6 +56,8 @@ class LKGP:
         observation)
     max_memory: limit in bytes on the large arrays in memory at once
     strict: whether a fit or solve that does not converge raises an error instead of a warning
+
+    Once fitted, it may be used by several threads at the same time; `fit` and `update` replace the fit in one step.
 
     After `fit`: `model_` (the LatentKroneckerGP with its hyperparameters, in scaled units), `grid_` (the PartialGrid,
         in the caller's units), `posterior_` (in scaled units) and `report_` (what was done).
@@ -85,9 +89,8 @@ class LKGP:
         self.kernels, self.mean, self.noise, self.standardize = kernels, mean, noise, standardize
         self.solver, self.optimizer, self.dtype, self.device = solver, optimizer, dtype, device
         self.seed, self.progress, self.max_memory, self.strict = as_seed(seed), progress, max_memory, strict
-        self._state: FittedState | None = None
-        self._report: Report | None = None
-        self._reported: set[tuple[int, int]] = set()
+        self._fit: Fitted | None = None
+        self._updates = Lock()
 
     # Fitting
 
@@ -134,11 +137,12 @@ class LKGP:
         noise_variance: noise variance of the new cells; give it only if that of the old cells was given, too
         refit: also fit the hyperparameters again, starting from their current values
         """
-        state = self._fitted()
-        old = state.observations
-        observations, everywhere = add_cells(old, Y, noise_variance, state.noise_everywhere)
-        start = observations.grid.gather(old.grid.scatter(state.posterior.weights.to(old.values.device)))
-        return self._learn(state.model, state.standardization, observations, state.kind, everywhere, refit, start=start)
+        with self._updates:  # one after the other, so that none is lost
+            state = self._fitted()
+            old = state.observations
+            observations, known = add_cells(old, Y, noise_variance, state.noise_everywhere)
+            start = observations.grid.gather(old.grid.scatter(state.posterior.weights.to(old.values.device)))
+            return self._learn(state.model, state.standardization, observations, state.kind, known, refit, start=start)
 
     def conditioned_on(
         self, Y: Array, coords: Sequence[Array] | None = None, *, noise_variance: Array | None = None
@@ -155,7 +159,7 @@ class LKGP:
         if noise_variance is None and state.observations.noise_variance is not None:
             raise InputError("the model was fitted with known noise; give noise_variance for these values, too.")
         coords = list(state.observations.grid.coords) if coords is None else coords
-        requested_points(self._fitted(), coords)  # rejects coordinates that do not match the kernels
+        requested_points(state, coords)  # rejects coordinates that do not match the kernels
         observations = same_measurements(from_array(coords, Y, noise_variance), state.observations)
         everywhere = noise_everywhere(noise_variance, Y)
         return copy.copy(self)._learn(state.model, state.standardization, observations, state.kind, everywhere, False)
@@ -177,32 +181,41 @@ class LKGP:
     # Predictions
 
     def predict(
-        self, coords: Sequence[Array | None] | None = None, *, observation_noise: bool | Array = False
-    ) -> tuple[Array, Array]:
+        self, coords: Sequence[Array | None] | None = None, *, observation_noise: bool | Array = False, std: bool = True
+    ) -> Any:
         """Mean and standard deviation at every cell of the product of `coords`, each (n'_1, ..., n'_d).
 
         coords: one array per factor, None for a factor's own points; None altogether for the fitted grid
         observation_noise: True includes the noise in the standard deviation; an array or number is the noise variance
             to include
+        std: False returns the mean alone, which is far cheaper if there are many observations or cells
         """
-        state, (points, on_grid) = self._fitted(), requested_points(self._fitted(), coords)
-        mean, variance = state.posterior.mean(points), state.posterior.variance(points, self.strict)
-        self._check_draws(state.posterior, *state.posterior.behind_variance)
+        fit = self._fitted_with_report()
+        state, (points, on_grid) = fit.state, requested_points(fit.state, coords)
+        mean = state.posterior.mean(points)
+        if not std:
+            return in_units(state, mean)
+        variance = state.posterior.variance(points, self.strict)
+        fit.check_draws(*state.posterior.behind_variance, self.strict)
         variance = variance.double() + noise_at(state, observation_noise, points, variance.double(), on_grid)
-        return self._given_back(mean, variance)
+        return in_units(state, mean), std_in_units(state, variance)
 
-    def predict_rows(self, columns: Sequence[Array], *, observation_noise: bool = False) -> tuple[Array, Array]:
+    def predict_rows(self, columns: Sequence[Array], *, observation_noise: bool = False, std: bool = True) -> Any:
         """Exact mean and standard deviation at m single cells instead of a grid, each (m,); one solve per cell.
 
         columns: one array (m, d_k) or (m,) per factor; row i of each array holds the coordinates of cell i
         observation_noise: whether to include the learned noise in the standard deviation
+        std: False returns the mean alone, without any solve
         """
-        state, (points, _) = self._fitted(), requested_points(self._fitted(), columns)
+        state = self._fitted()
+        points, _ = requested_points(state, columns)
+        if not std:
+            return in_units(state, row_means(state.posterior, points))
         mean, variance = row_moments(state.posterior, points, self.strict)
         variance = variance.double()
         if observation_noise:
             variance = variance + noise_at(state, True, points, variance, False)
-        return self._given_back(mean, variance)
+        return in_units(state, mean), std_in_units(state, variance)
 
     def covariance(
         self, coords: Sequence[Array | None] | None = None, *, observation_noise: bool | Array = False
@@ -213,7 +226,8 @@ class LKGP:
 
         coords, observation_noise: as in `predict`
         """
-        state, (points, on_grid) = self._fitted(), requested_points(self._fitted(), coords)
+        state = self._fitted()
+        points, on_grid = requested_points(state, coords)
         found = state.posterior.covariance(points, strict=self.strict).double()
         like = found.diagonal().reshape([len(x) for x in points])
         found.diagonal().add_(noise_at(state, observation_noise, points, like, on_grid).flatten())
@@ -230,19 +244,21 @@ class LKGP:
         """Joint posterior draws at every cell of the product of `coords`, (num_samples, n'_1, ..., n'_d).
 
         With the same number and seed, the draws are the same functions wherever they are evaluated. At points outside
-        the fitted grid, their values also depend on the order in which such points were first requested.
+        the fitted grid, their values also depend on the order in which such points were first requested. All of these
+        points are remembered, up to a limit (docs/api.md), beyond which there is an error.
 
         coords: as in `predict`
         seed: random seed; by default that of the model
         observation_noise: whether to add independent noise to every cell
         """
-        state = self._fitted()
+        fit = self._fitted_with_report()
+        state = fit.state
         if isinstance(num_samples, bool) or not isinstance(num_samples, (int, np.integer)) or num_samples < 1:
             raise InputError(f"num_samples must be a whole number of at least 1, not {num_samples!r}.")
-        points, on_grid = requested_points(self._fitted(), coords)
+        points, on_grid = requested_points(state, coords)
         seed = self.seed if seed is None else as_seed(seed)
         draws = state.posterior.draws(int(num_samples), seed)
-        self._check_draws(state.posterior, int(num_samples), seed)
+        fit.check_draws(int(num_samples), seed, self.strict)
         values = draws(points).double()
         if observation_noise:
             noise = noise_at(state, True, points, values[0], on_grid)
@@ -302,10 +318,7 @@ class LKGP:
     @property
     def report_(self) -> Report:
         """The report of the fit, including the draws computed so far."""
-        state = self._fitted()
-        assert self._report is not None
-        self._report = self._report.with_draws(list(state.posterior.draw_store.kept.values()))
-        return self._report
+        return self._fitted_with_report().report
 
     # Saving and loading
 
@@ -320,20 +333,21 @@ class LKGP:
 
     def to_contents(self) -> ModelContents:
         """The contents that `save` writes; a wrapper of this class may add its own entries before writing."""
-        header, tensors = describe_state(self._fitted())
+        fit = self._fitted_with_report()
+        header, tensors = describe_state(fit.state)
         settings, given = describe_settings_of(self)
-        return ModelContents({**header, **settings, "report": self.report_.to_dict()}, {**tensors, **given})
+        return ModelContents({**header, **settings, "report": fit.report.to_dict()}, {**tensors, **given})
 
     @classmethod
     def from_contents(cls, contents: ModelContents) -> "LKGP":
         """Rebuild a fitted model from the contents of a file."""
         try:
             gp = cls(**build_settings_of(contents.header, contents.tensors))
-            gp._state = rebuild_state(
+            state = rebuild_state(
                 contents.header, contents.tensors, dtype=gp.dtype, seed=gp.seed, max_memory=gp.max_memory
             )
-            gp._report = Report.from_dict(contents.header["report"])
-            gp._reported = set(gp._state.posterior.draw_store.kept)
+            report = Report.from_dict(contents.header["report"])
+            gp._fit = Fitted(state, report, told=state.posterior.draw_store.kept)
             return gp
         except FileError:
             raise
@@ -344,10 +358,14 @@ class LKGP:
 
     # Internals
 
-    def _fitted(self) -> FittedState:
-        if self._state is None:
+    def _fitted_with_report(self) -> Fitted:
+        fit = self._fit
+        if fit is None:
             raise NotFittedError("this model has not been fitted yet; call fit first.")
-        return self._state
+        return fit
+
+    def _fitted(self) -> FittedState:
+        return self._fitted_with_report().state
 
     def _engine(self) -> Engine:
         progress = self.progress if callable(self.progress) else (print_progress if self.progress else None)
@@ -368,29 +386,10 @@ class LKGP:
         start: Tensor | None = None,
     ) -> "LKGP":
         """Fit and condition; if that fails, an earlier fit is kept."""
-        self._state, self._report, failures = self._engine().run(
+        state, report, failures = self._engine().run(
             model, standardization, observations, kind, everywhere, optimize, start
         )
-        self._reported = set()
+        self._fit = Fitted(state, report)
         for failure in failures:
             complain(failure, self.strict)
         return self
-
-    def _given_back(self, mean: Tensor, variance: Tensor) -> tuple[Array, Array]:
-        """Mean and standard deviation in the caller's units."""
-        state = self._fitted()
-        scaling = state.standardization.values
-        return state.kind.make(scaling.undo(mean.double())), state.kind.make(variance.sqrt() * scaling.scale)
-
-    def _check_draws(self, posterior: Posterior, num: int, seed: int) -> None:
-        """Warn once if the solve for draws did not converge; raise an error every time if `strict`."""
-        draws: PosteriorDraws | None = posterior.draw_store.kept.get((num, seed))
-        if draws is None:
-            return
-        assert self._report is not None
-        self._report = self._report.with_draws([draws])
-        if draws.solution.converged:
-            return
-        if self.strict or (num, seed) not in self._reported:
-            self._reported.add((num, seed))
-            complain(f"the solve did not converge: {draws.solution}", self.strict)

@@ -1,4 +1,4 @@
-"""Check requests to a fitted model and convert them to its units: coordinates, noise and seeds."""
+"""Check requests to a fitted model and convert them to its units, and the answers back to those of the caller."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -72,6 +72,16 @@ def noise_everywhere(noise_variance: Any, values: Any) -> Tensor | None:
         return None
     cells = as_real_tensor(values, "the array of values")
     return known_noise(noise_variance, cells, ~torch.isnan(cells))
+
+
+def in_units(state: FittedState, values: Tensor) -> Any:
+    """Values of the model in the caller's units and kind of array."""
+    return state.kind.make(state.standardization.values.undo(values.double()))
+
+
+def std_in_units(state: FittedState, variance: Tensor) -> Any:
+    """The square roots of variances of the model in the caller's units and kind of array."""
+    return state.kind.make(variance.sqrt() * state.standardization.values.scale)
 
 
 def as_seed(seed: Any) -> int:

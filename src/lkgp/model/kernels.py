@@ -1,7 +1,8 @@
 """GPyTorch kernels as the library uses them: their values between points, and properties known from their class."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import gpytorch
@@ -22,11 +23,14 @@ from gpytorch.kernels import (
 )
 from torch import Tensor
 
+from lkgp.concurrency import Lock
 from lkgp.errors import InputError
 
 STATIONARY = (RBFKernel, MaternKernel, PeriodicKernel, RQKernel, CosineKernel, PiecewisePolynomialKernel)
 # Kernels that read coordinates as labels of categories.
 DISCRETE = (IndexKernel, HammingIMQKernel)
+# Settings of GPyTorch and filters of warnings are those of the whole process, so that threads must take turns.
+ONE_AT_A_TIME = Lock()
 
 
 def default_kernels(dims: Sequence[int]) -> list[Kernel]:
@@ -40,10 +44,25 @@ def default_kernels(dims: Sequence[int]) -> list[Kernel]:
 
 def evaluate(kernel: Kernel, rows: Tensor, columns: Tensor | None = None) -> Tensor:
     """Kernel values between `rows` (a, d) and `columns` (b, d), dense, (a, b); `columns` defaults to `rows`."""
-    with gpytorch.settings.lazily_evaluate_kernels(False), warnings.catch_warnings():
-        # torch warns about the sparse matrices inside `IndexKernel`; the caller can do nothing about it.
-        warnings.filterwarnings("ignore", message="Sparse invariant checks are implicitly disabled")
+    with ONE_AT_A_TIME, gpytorch.settings.lazily_evaluate_kernels(False), _quiet_sparse_matrices(kernel):
         return kernel(rows, rows if columns is None else columns).to_dense()
+
+
+def evaluate_diagonal(kernel: Kernel, points: Tensor) -> Tensor:
+    """k(x, x) at `points` (a, d), (a,)."""
+    with ONE_AT_A_TIME, gpytorch.settings.lazily_evaluate_kernels(False), _quiet_sparse_matrices(kernel):
+        return kernel(points, diag=True)
+
+
+@contextmanager
+def _quiet_sparse_matrices(kernel: Kernel) -> Iterator[None]:
+    """Ignore what torch says about the sparse matrices inside `IndexKernel`; the caller can do nothing about it."""
+    if not is_discrete(kernel):
+        yield
+        return
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Sparse invariant checks are implicitly disabled")
+        yield
 
 
 @dataclass(frozen=True, eq=False)

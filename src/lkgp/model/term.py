@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from lkgp.errors import InputError
 from lkgp.linalg.factors import Factor, structure_for
-from lkgp.model.kernels import KernelFunction, check_is_kernel, evaluate
+from lkgp.model.kernels import KernelFunction, check_is_kernel, evaluate, evaluate_diagonal
 
 
 class Term(nn.Module):
@@ -54,7 +54,7 @@ class Term(nn.Module):
 
     def factor_variance(self, k: int, points: Tensor) -> Tensor:
         """k_k(x, x) at `points` (n'_k, d_k), (n'_k,)."""
-        return self.kernels[k](points, diag=True)
+        return evaluate_diagonal(self.kernels[k], points)
 
     def variance(self, coords: Sequence[Tensor]) -> Tensor:
         """k(x, x) at every cell of the product of `coords`, (n'_1, ..., n'_d)."""

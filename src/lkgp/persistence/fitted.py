@@ -87,7 +87,7 @@ def describe_state(state: FittedState) -> tuple[dict[str, Any], dict[str, Tensor
     draws = []
     for i, ((num, seed), kept) in enumerate(posterior.draw_store.kept.items()):
         tensors[f"draws.{i}"] = kept.weights
-        log = kept.prior.replay_log
+        log = list(kept.prior.replay_log)
         for j, coords in enumerate(log):
             tensors |= {f"draws.{i}.{j}.{k}": x for k, x in enumerate(coords)}
         draws.append({"num": num, "seed": seed, "asked": len(log), "solution": _describe_solution(kept.solution)})

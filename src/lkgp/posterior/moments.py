@@ -117,11 +117,9 @@ def row_moments(posterior: Posterior, columns: Sequence[Tensor], strict: bool = 
     columns: (m, d_k) each; row i of each of them locates cell i
     strict: raise an error instead of a warning if they are not accurate
     """
-    grid, model, parts = posterior.data.grid, posterior.model, []
+    model, parts = posterior.model, []
     for rows in zip(*(column.split(posterior.columns_at_once()) for column in columns), strict=True):
-        crosses = posterior.cross_factors(rows)
-        products = [[c[:, i] for c, i in zip(of_term, grid.axis_index, strict=True)] for of_term in crosses]
-        cross = sum_of(reduce(torch.mul, product) for product in products)
+        cross = _row_cross(posterior, rows)
         pairs = list(enumerate(rows))
         variances = [[term.factor_variance(k, x) for k, x in pairs] for term in model.terms]
         prior = sum_of(reduce(torch.mul, product) for product in variances)
@@ -130,3 +128,19 @@ def row_moments(posterior: Posterior, columns: Sequence[Tensor], strict: bool = 
         parts.append((model.mean.at_rows(rows) + cross @ posterior.weights, squared_error, prior))
     mean, variance, prior = (torch.cat(part) for part in zip(*parts, strict=True))
     return mean, above_rounding(variance, prior, strict)
+
+
+@torch.no_grad()
+def row_means(posterior: Posterior, columns: Sequence[Tensor]) -> Tensor:
+    """The mean of f at m single cells, (m,), as in `row_moments` but without any solve."""
+    parts = []
+    for rows in zip(*(column.split(posterior.columns_at_once()) for column in columns), strict=True):
+        parts.append(posterior.model.mean.at_rows(rows) + _row_cross(posterior, rows) @ posterior.weights)
+    return torch.cat(parts)
+
+
+def _row_cross(posterior: Posterior, rows: Sequence[Tensor]) -> Tensor:
+    """Covariances of single cells with the observations, (m, n)."""
+    crosses, indices = posterior.cross_factors(rows), posterior.data.grid.axis_index
+    products = [[c[:, i] for c, i in zip(of_term, indices, strict=True)] for of_term in crosses]
+    return sum_of(reduce(torch.mul, product) for product in products)

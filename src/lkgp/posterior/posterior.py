@@ -5,11 +5,13 @@ mean(.)  =  m + K(., X) a,      a = A^-1 (y - m)
 
 import math
 from collections.abc import Sequence
-from functools import cached_property, reduce
+from functools import reduce
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from lkgp.concurrency import Lock
 from lkgp.data.readers import Observations
 from lkgp.errors import complain
 from lkgp.inference import Plan, Purpose, System, columns_at_once
@@ -19,13 +21,13 @@ from lkgp.linalg.factors import Factor
 from lkgp.linalg.kronecker import CrossKronecker, LatentKronecker, OperatorFactory, sum_of
 from lkgp.model import LatentKroneckerGP
 from lkgp.posterior.draws import DrawStore, PosteriorDraws, joined
-from lkgp.posterior.prior_draws import locate
+from lkgp.posterior.factor_roots import locate
 from lkgp.posterior.rounding import above_rounding
 from lkgp.solvers import Solution
 
 
 class Posterior:
-    """The posterior of a model given data.
+    """The posterior of a model given data. Several threads may use it at the same time.
 
     plan: the inference method, and why it was chosen
     seed: random seed of the draws used for the variance
@@ -50,9 +52,16 @@ class Posterior:
     ) -> None:
         self.model, self.data, self.plan, self.seed = model, data, plan, seed
         self.max_memory, self.operators = max_memory, operators
+        self._lock = Lock()
+        self._system: System | None = None
+        self._factors_of_terms: list[list[Factor]] | None = None
         self.draw_store = DrawStore(self, (plan.method.num_samples, seed))
         self.solution = self._solve_for_weights(start) if solution is None else solution
         self.weights = self.solution.values[:, 0].contiguous()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Everything but what is computed when it is first needed, which another thread may be about to do."""
+        return {**vars(self), "_system": None, "_factors_of_terms": None}
 
     def _solve_for_weights(self, start: Tensor | None) -> Solution:
         latent = None
@@ -60,12 +69,16 @@ class Posterior:
             latent = self.system.operator.latent_product(self.data.grid.scatter(start[:, None]))
         return self.system.solve(self.model.residuals(self.data)[:, None], Purpose.MEAN, latent)
 
-    @cached_property
+    @property
     def system(self) -> System:
-        """The system of equations with A, created when it is first needed."""
-        with torch.no_grad():
-            method = self.plan.method
-            return method.system(self.model, self.data, columns=method.num_samples, operators=self.operators)
+        """The system of equations with A, created when it is first needed, by one thread while the others wait."""
+        with self._lock, torch.no_grad():
+            if self._system is None:
+                method = self.plan.method
+                self._system = method.system(
+                    self.model, self.data, columns=method.num_samples, operators=self.operators
+                )
+            return self._system
 
     def columns_at_once(self, cells: int = 0) -> int:
         """How many right-hand sides to solve for, or functions to evaluate at `cells` cells, at a time."""
@@ -89,11 +102,13 @@ class Posterior:
 
     # Covariances with the observations
 
-    @cached_property
+    @property
     def _factors(self) -> list[list[Factor]]:
         """K_k of every term over the points of the grid, with their own structure."""
-        with torch.no_grad():
-            return [term.factors(self.data.grid.coords) for term in self.model.terms]
+        with self._lock, torch.no_grad():
+            if self._factors_of_terms is None:
+                self._factors_of_terms = [term.factors(self.data.grid.coords) for term in self.model.terms]
+            return self._factors_of_terms
 
     def cross_factors(self, coords: Sequence[Tensor]) -> list[tuple[Tensor, ...]]:
         """C_k, (n'_k, n_k), of every term: covariances of points of each factor with the fitted points.

@@ -4,166 +4,200 @@ A draw of one term on a product of points is (R_1 (x) ... (x) R_d) w with R_k R_
 of the model is the sum over its terms. When new points are requested, R_k is extended to [[R, 0], [C, S]], and w gets
 new entries, so that the joint covariance of old and new points is exact in every combination of factors, and earlier
 values do not change.
+
+Every new point is therefore remembered, and makes the next one more expensive: there is a limit on the numbers kept.
+
+What the draws know is one immutable record. Threads read it without a lock; one at a time replaces it by a larger one.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from math import inf, prod
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from lkgp.concurrency import Lock
+from lkgp.errors import InputError
 from lkgp.linalg.kronecker import sum_of
-from lkgp.linalg.products import kronecker_matmul
-from lkgp.linalg.roots import TriangularRoot
-from lkgp.model import LatentKroneckerGP, Term
-
-# Conditional variances of new points below this fraction of the largest variance, times the number of new points, are
-# rounding errors.
-NEGLIGIBLE = 1e-13
+from lkgp.model import LatentKroneckerGP
+from lkgp.posterior.factor_roots import FactorRoot, locate, new_points
+from lkgp.posterior.normals import Normals, draw_normals
 
 
-def locate(points: Tensor, known: Tensor) -> Tensor:
-    """For each of `points` (a, d), the index of the equal row of `known` (b, d), or -1; (a,)."""
-    both = torch.cat([known, points])
-    _, label = torch.unique(both, dim=0, return_inverse=True)
-    row_of = torch.full((len(both),), -1, dtype=torch.long, device=points.device)
-    row_of[label[: len(known)]] = torch.arange(len(known), device=points.device)
-    return row_of[label[len(known) :]]
-
-
-@dataclass
-class FactorRoot:
-    """R_k over all points so far, in blocks, each with its root conditional on the blocks before it.
-
-    term, factor: the term, and the index k of its factor
-    points: all points so far, (u, d_k)
-    root: R, (u, w)
-    """
-
-    term: Term
-    factor: int
-    points: Tensor
-    root: Tensor = field(init=False)
-    bases: list[tuple[slice, slice, TriangularRoot]] = field(init=False)
-
-    def __post_init__(self) -> None:
-        basis = self.term.factor(
-            self.factor, self.points, self.term.structure(self.factor, self.points)
-        ).triangular_root()
-        self.root = basis.root.to(self.points.dtype)
-        self.bases = [(slice(0, len(self.points)), slice(0, basis.rank), basis)]
-
-    def coefficients(self, points: Tensor) -> Tensor:
-        """C with C R^T = K(points, points so far), (a, w): the regression of new points on those so far."""
-        parts: list[Tensor] = []
-        for rows, columns, basis in self.bases:
-            cross = self.term.cross_factor(self.factor, points, self.points[rows])
-            if parts:
-                cross = cross - torch.cat(parts, dim=1) @ self.root[rows, : columns.start].mT
-            parts.append(basis.coefficients(cross.double()).to(points.dtype))
-        return torch.cat(parts, dim=1)
-
-    def rows(self, points: Tensor) -> Tensor:
-        """R at `points` (a, d_k), (a, w), after adding the new ones."""
-        index = locate(points, self.points)
-        new = torch.unique(points[index < 0], dim=0)
-        if len(new):
-            self._add(new)
-            index = locate(points, self.points)
-        return self.root[index]
-
-    def _add(self, new: Tensor) -> None:
-        given = self.coefficients(new)
-        # S S^T = K(new, new) - C C^T; variances below the rounding of K(new, new) are zero.
-        covariance = self.term.cross_factor(self.factor, new, new).double()
-        left = covariance - given.double() @ given.double().mT
-        basis = TriangularRoot.of(left, NEGLIGIBLE * len(new) * float(covariance.diagonal().max()))
-        old_rows, old_columns = self.root.shape
-        root = self.root.new_zeros(old_rows + len(new), old_columns + basis.rank)
-        root[:old_rows, :old_columns] = self.root
-        root[old_rows:, :old_columns] = given
-        root[old_rows:, old_columns:] = basis.root.to(root.dtype)
-        self.bases.append((slice(old_rows, len(root)), slice(old_columns, root.shape[1]), basis))
-        self.points, self.root = torch.cat([self.points, new]), root
-
-    def first_rows(self, points: Tensor, width: int) -> Tensor:
-        """The regression of `points` (a, d_k) on the first block of points, in its `width` columns, (a, width)."""
-        first = self.bases[0][0]
-        index = locate(points, self.points[first])
-        rows = self.root[index, :width]
-        if bool((index < 0).any()):
-            cross = self.term.cross_factor(self.factor, points[index < 0], self.points[first])
-            new = self.bases[0][2].coefficients(cross.double()).to(rows.dtype)
-            rows = rows.index_put((torch.nonzero(index < 0).flatten(),), new)
-        return rows
-
-
+@dataclass(frozen=True, eq=False)
 class TermDraws:
-    """`num` draws of one term from the prior."""
+    """The draws of one term: R_k of every factor, and the standard normal numbers."""
 
-    def __init__(self, term: Term, coords: Sequence[Tensor], num: int, generator: torch.Generator) -> None:
-        self.generator, self.term = generator, term
-        self.factors = [FactorRoot(term, k, points) for k, points in enumerate(coords)]
-        self.num_given = [factor.root.shape[1] for factor in self.factors]
-        self.normals = self._standard_normal([num, *self.num_given])
+    roots: tuple[FactorRoot, ...]
+    normals: Normals
 
-    def _standard_normal(self, shape: Sequence[int]) -> Tensor:
-        like = self.factors[0].root
-        return torch.randn(*shape, generator=self.generator, dtype=like.dtype, device=like.device)
-
-    def roots_at(self, coords: Sequence[Tensor]) -> list[Tensor]:
-        """R_k at the points `coords`; draws further normal numbers for new points."""
-        roots = []
-        for k, (factor, points) in enumerate(zip(self.factors, coords, strict=True)):
-            roots.append(factor.rows(points))
-            added = factor.root.shape[1] - self.normals.shape[k + 1]
+    def extended(self, new: Sequence[Tensor], generator: torch.Generator) -> "TermDraws":
+        """The same draws with further points of the factors, (a_k, d_k) each."""
+        roots, normals = list(self.roots), self.normals
+        for k, points in enumerate(new):
+            if not len(points):
+                continue
+            roots[k] = roots[k].extended(points)
+            added = roots[k].width - normals.shape[k]
             if added:
-                shape = list(self.normals.shape)
+                shape = [normals.num, *normals.shape]
                 shape[k + 1] = added
-                self.normals = torch.cat([self.normals, self._standard_normal(shape)], dim=k + 1)
-        return roots
+                normals = normals.extended(k, draw_normals(shape, generator, roots[k].blocks[0]))
+        return TermDraws(tuple(roots), normals)
 
-    def given_first(self, coords: Sequence[Tensor]) -> tuple[Callable[[slice], Tensor], Tensor]:
+    def largest_numbers(self, added: Sequence[int]) -> int:
+        """The most numbers that are kept with `added` further points of the factors."""
+        widths = [root.width + a for root, a in zip(self.roots, added, strict=True)]
+        grown = sum(root.stored_numbers + 2 * a * w for root, a, w in zip(self.roots, added, widths, strict=True))
+        return grown + self.normals.num * prod(widths)
+
+    def given_first(
+        self, coords: Sequence[Tensor], places: Sequence[Tensor]
+    ) -> tuple[Callable[[slice], Tensor], Tensor]:
         """The draws at other cells, conditional on the first points; see `PriorDraws.given_training`."""
-        given, told, total = [], self.normals.new_ones(()), self.normals.new_ones(())
-        for k, (factor, points, width) in enumerate(zip(self.factors, coords, self.num_given, strict=True)):
-            rows = factor.first_rows(points, width)
+        given, normals = [], self.normals
+        told, total = (torch.ones((), dtype=coords[0].dtype, device=coords[0].device) for _ in range(2))
+        for k, (root, points, index) in enumerate(zip(self.roots, coords, places, strict=True)):
+            rows = root.given_first(points, index)
             given.append(rows)
-            variance = self.term.factor_variance(k, points)
+            variance = root.term.factor_variance(k, points)
             told = told[..., None] * torch.minimum(rows.square().sum(dim=1), variance)
             total = total[..., None] * variance
-        normals = self.normals[(slice(None), *(slice(0, width) for width in self.num_given))]
-        return lambda columns: evaluate(given, normals[columns]), (total - told).clamp(min=0)
+        return lambda columns: normals.times(given, columns), (total - told).clamp(min=0)
+
+
+@dataclass(frozen=True, eq=False)
+class KnownDraws:
+    """What is known of the draws so far.
+
+    points: all points so far, (u_k, d_k) for each factor; the first ones are those of the fitted grid
+    terms: the draws of every term
+    generator: the state of the random number generator
+    """
+
+    points: tuple[Tensor, ...]
+    terms: tuple[TermDraws, ...]
+    generator: Tensor
+
+    def extended(self, new: Sequence[Tensor]) -> "KnownDraws":
+        """The same draws with further points, (a_k, d_k) for each factor."""
+        generator = torch.Generator(self.points[0].device)
+        generator.set_state(self.generator)
+        terms = tuple(term.extended(new, generator) for term in self.terms)
+        points = tuple(torch.cat(pair) for pair in zip(self.points, new, strict=True))
+        return KnownDraws(points, terms, generator.get_state())
+
+    def largest_bytes(self, new: Sequence[Tensor]) -> float:
+        """The most bytes that are kept with further points."""
+        numbers = sum(term.largest_numbers([len(points) for points in new]) for term in self.terms)
+        return float(numbers) * self.points[0].element_size()
 
 
 class PriorDraws:
     """`num` draws of f - mean from the prior: functions with consistent values wherever they are evaluated.
 
-    replay_log: the requested coordinates that added new points, in order
+    max_bytes: limit on the memory of the points outside the fitted grid. The first request for such points is always
+        accepted, and those after it as long as they at most double the memory.
+    replay_log: the new points of the requests that had any, in order; for a factor without new points, one known point
+    closed: why no further points can be added; empty if they can
     """
 
     @torch.no_grad()
     def __init__(
-        self, model: LatentKroneckerGP, coords: Sequence[Tensor], num: int, generator: torch.Generator
+        self,
+        model: LatentKroneckerGP,
+        coords: Sequence[Tensor],
+        num: int,
+        generator: torch.Generator,
+        max_bytes: float = inf,
     ) -> None:
-        self.num = num
-        self.terms = [TermDraws(term, coords, num, generator) for term in model.terms]
+        self.num, self.max_bytes, self.closed = num, max_bytes, ""
+        terms = []
+        for term in model.terms:
+            roots = tuple(FactorRoot.of(term, k, points) for k, points in enumerate(coords))
+            numbers = draw_normals([num, *(root.width for root in roots)], generator, roots[0].blocks[0])
+            terms.append(TermDraws(roots, Normals.of(numbers)))
+        self.training = tuple(coords)
+        self.known = KnownDraws(self.training, tuple(terms), generator.get_state())
+        self.begun = self.known.largest_bytes([x[:0] for x in coords])
         self.replay_log: list[Sequence[Tensor]] = []
+        self._lock = Lock()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A consistent copy of what is known, also while another thread adds points."""
+        with self._lock:
+            return {**vars(self), "replay_log": list(self.replay_log)}
+
+    @property
+    def num_new(self) -> int:
+        """The number of remembered points outside the fitted grid, over all factors."""
+        return sum(len(x) - len(own) for x, own in zip(self.known.points, self.training, strict=True))
+
+    @property
+    def bytes_of_new(self) -> float:
+        """The memory that these points take."""
+        return self.known.largest_bytes([x[:0] for x in self.training]) - self.begun
 
     @torch.no_grad()
+    def at(self, coords: Sequence[Tensor]) -> Callable[[slice], Tensor]:
+        """The draws at every cell of the product of `coords`: a function from a slice of them to values (N', c)."""
+        known = self.known
+        places = self._places(coords, known)
+        if any(bool((index < 0).any()) for index in places):
+            known = self._remember(coords)
+            places = self._places(coords, known)
+        found = []
+        for term in known.terms:
+            rows = [root.rows(index) for root, index in zip(term.roots, places, strict=True)]
+            found.append((term.normals, rows))
+        return lambda columns: sum_of(normals.times(rows, columns) for normals, rows in found)
+
     def __call__(self, coords: Sequence[Tensor], columns: slice = slice(None)) -> Tensor:
         """The draws, or those in `columns`, at every cell of the product of `coords`, (N', num)."""
-        before = [term.normals.shape for term in self.terms]
-        roots = [term.roots_at(coords) for term in self.terms]
-        if [term.normals.shape for term in self.terms] != before:
-            self.replay_log.append(list(coords))
-        draws = (evaluate(r, term.normals[columns]) for r, term in zip(roots, self.terms, strict=True))
-        return sum_of(draws)
+        return self.at(coords)(columns)
 
+    def _places(self, coords: Sequence[Tensor], known: KnownDraws) -> list[Tensor]:
+        """Which of the known points each of `coords` is, or -1, (n'_k,) for each factor."""
+        triples = zip(coords, self.training, known.points, strict=True)
+        return [locate(x, own if x is own else every) for x, own, every in triples]
+
+    def _remember(self, coords: Sequence[Tensor]) -> KnownDraws:
+        """Add the new ones of the requested points, all threads one after the other."""
+        with self._lock:
+            new = new_points(coords, self.known.points)
+            if any(map(len, new)):
+                self._check_room(new)
+                self._add(new)
+            return self.known
+
+    def _check_room(self, new: Sequence[Tensor]) -> None:
+        if self.closed:
+            raise InputError(self.closed)
+        needed = self.known.largest_bytes(new) - self.begun
+        if self.replay_log and needed > self.max_bytes:
+            raise InputError(
+                f"these draws remember {self.num_new} points outside the fitted grid, so that their functions are "
+                f"consistent, and {sum(map(len, new))} more would take {needed / 1e9:.2g} GB, more than the limit of "
+                f"{self.max_bytes / 1e9:.2g} GB; request all points in one call, use another seed, or raise max_memory."
+            )
+
+    def _add(self, new: Sequence[Tensor]) -> None:
+        self.known = self.known.extended(new)
+        if not self.replay_log:
+            self.max_bytes = max(self.max_bytes, 2 * self.bytes_of_new)
+        pairs = zip(new, self.training, strict=True)
+        self.replay_log.append([points if len(points) else own[:1] for points, own in pairs])
+
+    @torch.no_grad()
     def replay(self, log: Sequence[Sequence[Tensor]]) -> None:
         """Repeat earlier requests, so that these draws equal earlier draws with the same seed."""
-        for coords in log:
-            self(coords, slice(0, 1))
+        with self._lock:
+            for coords in log:
+                new = new_points(coords, self.known.points)
+                if any(map(len, new)):
+                    self._add(new)
 
     @torch.no_grad()
     def given_training(self, coords: Sequence[Tensor]) -> tuple[Callable[[slice], Tensor], Tensor]:
@@ -172,11 +206,7 @@ class PriorDraws:
         Returns a function from a slice of the draws to their conditional means (N', c), and the conditional variance,
         (n'_1, ..., n'_d). Neither depends on which other cells were requested before.
         """
-        found = [term.given_first(coords) for term in self.terms]
+        places = [locate(x, own) for x, own in zip(coords, self.training, strict=True)]
+        found = [term.given_first(coords, places) for term in self.known.terms]
         means = [mean for mean, _ in found]
         return lambda columns: sum_of(mean(columns) for mean in means), sum_of(left for _, left in found)
-
-
-def evaluate(roots: Sequence[Tensor], normals: Tensor) -> Tensor:
-    """(R_1 (x) ... (x) R_d) w for normals (num, w_1, ..., w_d), as (N', num)."""
-    return kronecker_matmul(roots, normals.flatten(1).mT.contiguous()).mT

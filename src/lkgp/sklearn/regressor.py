@@ -91,9 +91,10 @@ class LKGPRegressor(RegressorMixin, BaseEstimator):
         if return_cov:
             covariance = self.model_.covariance(factors, observation_noise=observation_noise)
             return self.predict(X), self._scaling.undo_covariance(covariance)
+        if not return_std:
+            return self._means(self.model_.predict(factors, std=False))
         mean, std = self.model_.predict(factors, observation_noise=observation_noise)
-        mean = self._shaped(self._scaling.undo(mean.reshape(len(mean), -1)))
-        return (mean, self._shaped(self._scaling.undo_std(std.reshape(len(std), -1)))) if return_std else mean
+        return self._means(mean), self._shaped(self._scaling.undo_std(std.reshape(len(std), -1)))
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> np.ndarray:
         """Joint posterior draws at X (m, d), (m, n_samples) or (m, n_tasks, n_samples)."""
@@ -158,6 +159,10 @@ class LKGPRegressor(RegressorMixin, BaseEstimator):
         check_is_fitted(self)
         X = validate_data(self, X, dtype=np.float64, reset=False)
         return [X] if self._tasks is None else [X, self._tasks]
+
+    def _means(self, mean: np.ndarray) -> np.ndarray:
+        """Means of the model, (m,) or (m, n_tasks), in the units and the shape of the targets."""
+        return self._shaped(self._scaling.undo(mean.reshape(len(mean), -1)))
 
     def _shaped(self, values: np.ndarray) -> np.ndarray:
         """(m, n_tasks) in the shape of the targets: (m,) for a single target that was given as (n,)."""

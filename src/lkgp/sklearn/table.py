@@ -86,10 +86,11 @@ class LKGPTableRegressor(RegressorMixin, BaseEstimator):
         """
         check_is_fitted(self)
         features, second = self._split(validate_data(self, self._encoded(X), dtype=np.float64, reset=False))
-        mean, std = self.model_.predict_rows([features, second], observation_noise=observation_noise)
         scaling = self._scaling.of_columns(self._groups(second))
-        mean, std = scaling.undo(mean), scaling.undo_std(std)
-        return (mean, std) if return_std else mean
+        if not return_std:
+            return scaling.undo(self.model_.predict_rows([features, second], std=False))
+        mean, std = self.model_.predict_rows([features, second], observation_noise=observation_noise)
+        return scaling.undo(mean), scaling.undo_std(std)
 
     def _kernels(self, num_features: int) -> list[Kernel]:
         """The kernels over the features and over the second factor."""

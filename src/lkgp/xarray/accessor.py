@@ -39,6 +39,7 @@ class FieldAccessor:
         where: xr.DataArray | np.ndarray | None = None,
         calibrate: bool | Validation = False,
         keep_attrs: bool | None = None,
+        std: bool = True,
         return_model: bool = False,
     ) -> xr.Dataset | tuple[xr.Dataset, FieldModel]:
         """The field with its gaps filled; see `lkgp.xarray.fill`."""
@@ -58,6 +59,7 @@ class FieldAccessor:
             where=where,
             calibrate=calibrate,
             keep_attrs=keep_attrs,
+            std=std,
             return_model=return_model,
         )
 
@@ -124,6 +126,7 @@ class DatasetAccessor:
         where: xr.DataArray | np.ndarray | None = None,
         calibrate: bool | Validation = False,
         keep_attrs: bool | None = None,
+        std: bool = True,
     ) -> xr.Dataset:
         """The dataset with the gaps of some variables filled; see `lkgp.xarray.fill_dataset`."""
         return fill_dataset(
@@ -143,4 +146,5 @@ class DatasetAccessor:
             where=where,
             calibrate=calibrate,
             keep_attrs=keep_attrs,
+            std=std,
         )

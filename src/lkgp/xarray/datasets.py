@@ -39,6 +39,7 @@ def fill(
     where: xr.DataArray | np.ndarray | None = None,
     calibrate: bool | Validation = False,
     keep_attrs: bool | None = None,
+    std: bool = True,
     return_model: bool = False,
 ) -> xr.Dataset | tuple[xr.Dataset, FieldModel]:
     """A field with its gaps filled, as a Dataset.
@@ -46,7 +47,7 @@ def fill(
     The Dataset has NAME, NAME_std (the standard error, in the same units) and NAME_filled (1 where a cell was filled).
 
     space, time, factors, kernels, seed, progress, max_memory, on_preview: about the model, as in `fit`
-    smooth, never_observed, max_gap, where, calibrate, keep_attrs: about what is filled, as in `FieldModel.fill`
+    smooth, never_observed, max_gap, where, calibrate, keep_attrs, std: about what is filled, as in `FieldModel.fill`
     return_model: also return the fitted model, for `predict`, `sample`, `validate` and `save`
     """
     field = load_field(field)
@@ -71,6 +72,7 @@ def fill(
         where=mask,
         calibrate=calibrate,
         keep_attrs=keep_attrs,
+        std=std,
     )
     return (result, model) if return_model else result
 
@@ -93,6 +95,7 @@ def fill_dataset(
     where: xr.DataArray | np.ndarray | None = None,
     calibrate: bool | Validation = False,
     keep_attrs: bool | None = None,
+    std: bool = True,
 ) -> xr.Dataset:
     """A dataset with the gaps of some variables filled, each by a model of its own; everything else stays as it is.
 
@@ -120,6 +123,7 @@ def fill_dataset(
             where=where,
             calibrate=calibrate,
             keep_attrs=keep_attrs,
+            std=std,
         )
         result = insert_filled(result, filled)
     return result
@@ -144,7 +148,7 @@ def check(
 
 
 def insert_filled(dataset: xr.Dataset, filled: xr.Dataset) -> xr.Dataset:
-    """A dataset with a filled variable in its place, its two new variables, and a new first line of history."""
+    """A dataset with a filled variable in its place, its new variables, and a new first line of history."""
     lines = [line for line in (filled.attrs["history"], dataset.attrs.get("history")) if line]
     return dataset.assign({key: filled[key] for key in filled.data_vars}).assign_attrs(history="\n".join(lines))
 

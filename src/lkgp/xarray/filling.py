@@ -22,6 +22,7 @@ def fill_field(
     where: xr.DataArray | np.ndarray | None,
     error_factor: float,
     keep_attrs: bool | None,
+    std: bool = True,
 ) -> xr.Dataset:
     """The field that `model` was fitted to, or a part of it in any order, with its gaps filled.
 
@@ -31,9 +32,9 @@ def fill_field(
     missing, labels = field.isnull(), differing_labels(field, layout)
     if never_observed and not all(on_grid.all() for on_grid in layout.on_grid):
         places = {coord: field[coord] for factor in layout.factors for coord in factor.coords}
-        predicted = model.predict(places, observation_noise=not smooth)
+        predicted = model.predict(places, observation_noise=not smooth, std=std)
     else:
-        predicted = model.predict(observation_noise=not smooth).sel(labels)
+        predicted = model.predict(observation_noise=not smooth, std=std).sel(labels)
     filled = missing if never_observed else missing & predicted[name].notnull()
     if not never_observed and layout.time is not None and layout.field.sizes[layout.time] > 1:
         seen = model.observed.notnull().any(layout.time)
@@ -43,11 +44,13 @@ def fill_field(
     if where is not None:
         filled = filled & as_mask(where, field)
     filled = filled.transpose(*field.dims)
-    mean, std = (predicted[key].transpose(*field.dims).variable for key in (name, f"{name}_std"))
     present = ~missing | filled
     dtype = field.dtype if field.dtype.kind == "f" else float
-    values = np.where(filled | (present & smooth), mean, field).astype(dtype)
-    errors = np.where(present, error_factor * std, np.nan).astype(dtype)
+    mean = predicted[name].transpose(*field.dims).variable
+    values, errors = np.where(filled | (present & smooth), mean, field).astype(dtype), None
+    if std:
+        found = predicted[f"{name}_std"].transpose(*field.dims).variable
+        errors = np.where(present, error_factor * found, np.nan).astype(dtype)
     result = filled_dataset(field, name, values, errors, filled.values.astype(np.int8), error_factor, keep_attrs)
     verb, over = "smoothed" if smooth else "filled", " x ".join(factor.name for factor in layout.factors)
     counts = f"{int(filled.sum())} of {int(missing.sum())} missing cells filled"
@@ -59,15 +62,19 @@ def filled_dataset(
     field: xr.DataArray,
     name: str,
     values: np.ndarray,
-    errors: np.ndarray,
+    errors: np.ndarray | None,
     flags: np.ndarray,
     error_factor: float,
     keep_attrs: bool | None,
 ) -> xr.Dataset:
-    """NAME, NAME_std and NAME_filled with the field's labels, attributes and encoding; all arrays of its shape."""
+    """NAME, NAME_std and NAME_filled with the field's labels, attributes and encoding; all arrays of its shape.
+
+    errors: the standard errors; None leaves out NAME_std
+    """
     attrs = dict(field.attrs) if resolve_keep_attrs(keep_attrs) else {}
     std_name, flag_name = f"{name}_std", f"{name}_filled"
-    ancillary = " ".join(dict.fromkeys([*str(attrs.get("ancillary_variables", "")).split(), std_name, flag_name]))
+    added = [flag_name] if errors is None else [std_name, flag_name]
+    ancillary = " ".join(dict.fromkeys([*str(attrs.get("ancillary_variables", "")).split(), *added]))
     std_attrs = error_attrs(attrs, name)
     if error_factor != 1.0:
         std_attrs["comment"] = (
@@ -75,9 +82,12 @@ def filled_dataset(
         )
     like = field.drop_attrs(deep=False)
     result = like.copy(data=values).rename(name).assign_attrs({**attrs, "ancillary_variables": ancillary}).to_dataset()
-    result[std_name] = like.copy(data=errors).assign_attrs(std_attrs)
+    if errors is not None:
+        result[std_name] = like.copy(data=errors).assign_attrs(std_attrs)
     result[flag_name] = like.copy(data=flags).assign_attrs(flag_attrs(attrs, name))
-    result[name].encoding, result[std_name].encoding = encodings_of(field, result[name])
+    result[name].encoding, std_encoding = encodings_of(field, result[name])
+    if errors is not None:
+        result[std_name].encoding = std_encoding
     result[flag_name].encoding = {key: value for key, value in field.encoding.items() if key == "grid_mapping"}
     return result
 

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 import xarray as xr
+from lkgp.errors import InputError
 from lkgp.gp import LKGP
 from lkgp.persistence import ModelContents
 from lkgp.xarray.cf_metadata import error_attrs
@@ -44,21 +45,25 @@ class FieldModel:
         values = data.grid.scatter(data.values, fill=torch.nan).view(data.grid.shape).numpy()
         return self.layout.label(values).rename(self.name)
 
-    def predict(self, coords: Coords | None = None, *, observation_noise: bool = True) -> xr.Dataset:
+    def predict(self, coords: Coords | None = None, *, observation_noise: bool = True, std: bool = True) -> xr.Dataset:
         """Mean and standard deviation, NAME and NAME_std, on the grid of the field or at other places and times.
 
         coords: a dictionary with new values of some coordinates, such as {"time": [...]}, while the others stay as they
             are; or an xarray object that has them. Places that form no grid are given as DataArrays that share a
             dimension.
         observation_noise: whether the standard deviation is that of a measurement or of the underlying field
+        std: False leaves out NAME_std, which takes most of the time if there are many observations or cells
         """
         points, new = resolve_coords(self.layout, coords)
-        mean, std = self.gp.predict(points, observation_noise=observation_noise)
         attrs = dict(self.layout.field.attrs)
+        if not std:
+            mean = self.gp.predict(points, std=False)
+            return xr.Dataset({self.name: self.layout.label(mean, new).assign_attrs(attrs)})
+        mean, errors = self.gp.predict(points, observation_noise=observation_noise)
         return xr.Dataset(
             {
                 self.name: self.layout.label(mean, new).assign_attrs(attrs),
-                f"{self.name}_std": self.layout.label(std, new).assign_attrs(error_attrs(attrs, self.name)),
+                f"{self.name}_std": self.layout.label(errors, new).assign_attrs(error_attrs(attrs, self.name)),
             }
         )
 
@@ -89,6 +94,7 @@ class FieldModel:
         where: xr.DataArray | np.ndarray | None = None,
         calibrate: bool | Validation = False,
         keep_attrs: bool | None = None,
+        std: bool = True,
     ) -> xr.Dataset:
         """The field with its gaps filled: NAME, NAME_std and NAME_filled, and the coordinates of the field.
 
@@ -99,7 +105,10 @@ class FieldModel:
         where: fill only where this is True
         calibrate: multiply the error bars by the factor found with withheld cells; a Validation already contains it
         keep_attrs: whether to keep the attributes of the field; by default xarray's own option decides
+        std: False leaves out NAME_std, which takes most of the time if there are many observations or cells
         """
+        if calibrate is not False and not std:
+            raise InputError("calibrate rescales the error bars, which std=False leaves out; give only one of the two.")
         given = field if field is not None else self.observed.assign_attrs(self.layout.field.attrs)
         validation = self.validate() if calibrate is True else calibrate
         return fill_field(
@@ -111,6 +120,7 @@ class FieldModel:
             where=where,
             error_factor=validation.factor if isinstance(validation, Validation) else 1.0,
             keep_attrs=keep_attrs,
+            std=std,
         )
 
     def validate(self, *, share: float = 0.1, seed: int = 0) -> Validation:
