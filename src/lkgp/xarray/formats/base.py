@@ -9,6 +9,7 @@ import pandas as pd
 
 import xarray as xr
 from lkgp.errors import FileError
+from lkgp.xarray.formats.table_edit import TableEdit
 
 # Endings of compressed files, which say nothing about what is inside: data.csv.gz is a CSV file.
 COMPRESSION = (".gz", ".bz2", ".xz", ".zip")
@@ -43,8 +44,35 @@ class FieldFormat(FileFormat):
         """Write a file; `path` does not exist yet, and need not be left clean after an error."""
 
 
+class OpenTable:
+    """A table that was read from a file, and can be written again with some cells filled.
+
+    frame: its columns as numbers, dates and text; if its index has a name, the labels say where the rows are in the
+        file, as in "line 7"
+    note: how the file was read where that had to be found out, as in "columns separated by semicolons"; else empty
+    """
+
+    def __init__(self, file_format: "TableFormat", frame: pd.DataFrame, note: str = "") -> None:
+        self.file_format, self.frame, self.note = file_format, frame, note
+
+    def write(self, edit: TableEdit, path: Path) -> None:
+        """Write the edited table in its own format; `path` does not exist yet."""
+        self.file_format.write(edit.apply(self.frame), path)
+
+
 class TableFormat(FileFormat):
-    """A format that holds a table with one header; its methods may raise the same errors as those of `FieldFormat`."""
+    """A format that holds a table with one header; its methods may raise the same errors as those of `FieldFormat`.
+
+    A format whose files hold more than a frame does, such as the way in which a number is written, overrides `open`.
+    """
+
+    def open(self, path: Path, text_columns: Collection[str], number_columns: Collection[str]) -> OpenTable:
+        """Read a file that is to be filled.
+
+        text_columns: as in `read`
+        number_columns: lower-case names of columns that hold numbers even if they look like codes, such as 007
+        """
+        return OpenTable(self, self.read(path, text_columns))
 
     @abstractmethod
     def read(self, path: Path, text_columns: Collection[str]) -> pd.DataFrame:

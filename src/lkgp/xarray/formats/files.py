@@ -11,7 +11,8 @@ import pandas as pd
 import xarray as xr
 from lkgp.errors import FileError
 from lkgp.persistence.atomic import first_line, write_atomically
-from lkgp.xarray.formats.base import FieldFormat, FileFormat, TableFormat, find_format
+from lkgp.xarray.formats.base import FieldFormat, FileFormat, OpenTable, TableFormat, find_format
+from lkgp.xarray.formats.table_edit import TableEdit
 
 
 def read_dataset(path: Path) -> xr.Dataset:
@@ -30,6 +31,15 @@ def read_table(path: Path, text_columns: Collection[str] = ()) -> pd.DataFrame:
         raise FileError(f"{path} holds gridded fields, but a table is needed.")
     with _reading(path, file_format):
         return file_format.read(path, text_columns)
+
+
+def open_table(path: Path, text_columns: Collection[str], number_columns: Collection[str]) -> OpenTable:
+    """Read a table that is to be filled; the columns as in `TableFormat.open`."""
+    file_format = find_format(path)
+    if not isinstance(file_format, TableFormat):
+        raise FileError(f"{path} holds gridded fields, but a table is needed.")
+    with _reading(path, file_format):
+        return file_format.open(path, text_columns, number_columns)
 
 
 @contextmanager
@@ -62,6 +72,11 @@ def write_table(frame: pd.DataFrame, path: Path) -> None:
     write_atomically(path, lambda temporary: file_format.write(frame, temporary))
 
 
+def write_edited(table: OpenTable, edit: TableEdit, path: Path) -> None:
+    """Write a table with some cells filled in the format that it was read from."""
+    write_atomically(path, lambda temporary: table.write(edit, temporary))
+
+
 @contextmanager
 def _reading(path: Path, file_format: FileFormat) -> Iterator[None]:
     """While a file is opened: a sentence if that fails."""
@@ -72,7 +87,7 @@ def _reading(path: Path, file_format: FileFormat) -> Iterator[None]:
         yield
     except PermissionError:
         raise FileError(f"{path} cannot be read; check its permissions.") from None
-    except (OSError, ValueError, KeyError, RuntimeError, TypeError) as error:
+    except (OSError, ValueError, KeyError, RuntimeError, TypeError, EOFError) as error:
         raise FileError(f"{path} is not a readable {file_format.name} file ({first_line(error)}).") from None
 
 
