@@ -86,6 +86,7 @@ def fill(
             raise InputError(f"{source.name} and {output.name} must both be tables, or both be gridded files.")
         check_outputs([output, report], overwrite)
         opened = Source.open(source, variable, time, station, date_format, quiet)
+        opened.check_output(output)
         fields = [opened.dataset[name] for name in opened.variables]
         models = model_paths(model, opened.variables)
         check_outputs(models, overwrite)

@@ -8,12 +8,14 @@ from lkgp.cli.console import print_note
 from lkgp.errors import InputError
 from lkgp.xarray.datasets import choose_variables
 from lkgp.xarray.formats import OpenTable, find_format, is_table
+from lkgp.xarray.formats.field_edit import FieldEdit
 from lkgp.xarray.formats.files import (
+    check_conversion,
     open_table,
     read_dataset,
     reading_values,
-    write_dataset,
     write_edited,
+    write_filled,
     write_table,
 )
 from lkgp.xarray.tables import PLACE_NAMES, STATION_NAMES, TIME_NAMES, Table
@@ -23,11 +25,12 @@ from lkgp.xarray.tables import PLACE_NAMES, STATION_NAMES, TIME_NAMES, Table
 class Source:
     """The content of a file.
 
-    dataset: all of it, as labelled fields; variables: the ones to process, which are in memory
+    path: its name; dataset: all of it, as labelled fields; variables: the ones to process, which are in memory
     time: the time dimension, as far as it is known
     table, opened: the table with the roles of its columns, and as it is in the file; None for gridded fields
     """
 
+    path: Path
     dataset: xr.Dataset
     variables: list[str]
     time: str | None
@@ -54,7 +57,7 @@ class Source:
             chosen = choose_variables(dataset, variables)
             for name in chosen:
                 dataset[name].load()
-        return cls(dataset, chosen, time)
+        return cls(path, dataset, chosen, time)
 
     @classmethod
     def _open_table(
@@ -87,12 +90,17 @@ class Source:
                 "and the table keeps them unchanged."
             )
         dataset = table.to_dataset()
-        return cls(dataset, [str(name) for name in dataset.data_vars], table.time, table, opened)
+        return cls(path, dataset, [str(name) for name in dataset.data_vars], table.time, table, opened)
+
+    def check_output(self, path: Path) -> None:
+        """Refuse an output whose format cannot hold everything in this file."""
+        if self.table is None:
+            check_conversion(self.path, path)
 
     def write(self, result: xr.Dataset, path: Path, smooth: bool) -> None:
         """Write the filled dataset, as a table if it came from one; smooth: whether to replace observed values."""
         if self.table is None or self.opened is None:
-            write_dataset(result, path)
+            write_filled(self.path, FieldEdit.of(self.dataset, result, self.variables), path)
         elif find_format(path) is self.opened.file_format:
             write_edited(self.opened, self.table.edit(result, smooth), path)
         else:
