@@ -3,13 +3,13 @@
 import warnings
 from collections.abc import Collection, Sequence
 from datetime import tzinfo
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from lkgp.errors import InputError
-from lkgp.xarray.formats.numbers import MISSING, read_numbers
+from lkgp.xarray.formats.numbers import MISSING, Mistake, read_numbers, share_of_numbers
 
 # A column of which more than this share are numbers was meant to hold numbers; a remark rarely is one.
 MOSTLY = 0.5
@@ -53,7 +53,7 @@ def numbers_to_fill(frame: pd.DataFrame, others: Collection[str], is_long: bool)
                 f"{name} contains {column.iloc[mistake.row]!r} in {place_of(column, mistake.row)}, which {mistake.what}"
             )
             example = example or cell
-            if mistake.share > MOSTLY:
+            if share_of_numbers(column.astype(str).tolist()) > MOSTLY:
                 remarks.append(cell)
     if not found:
         reason = next(iter(remarks), example)
@@ -61,22 +61,14 @@ def numbers_to_fill(frame: pd.DataFrame, others: Collection[str], is_long: bool)
     return found, [f"not filled: {remark}." for remark in remarks]
 
 
-class Mistake(NamedTuple):
-    """The first cell of a column that is not a number, what to say about it, and the share of cells that are."""
-
-    row: int
-    what: str
-    share: float
-
-
 def first_mistake(column: pd.Series) -> Mistake | None:
     """Why a column is not one of numbers; None if all of its cells are missing."""
-    texts = ["" if pd.isna(value) else str(value) for value in column]
-    numbers = read_numbers(texts)
-    if numbers.mistake is not None:
-        return Mistake(*numbers.mistake, numbers.share)
-    there = next((row for row, text in enumerate(texts) if text.strip() not in MISSING), None)
-    return None if there is None else Mistake(there, "is a code or other text", 0.0)
+    cells = column.astype(str).where(column.notna(), "").str.strip().tolist()
+    found = read_numbers(cells)
+    if isinstance(found, Mistake):
+        return found
+    there = next((row for row, cell in enumerate(cells) if cell not in MISSING), None)
+    return None if there is None else Mistake(there, "is a code or other text")
 
 
 def as_numbers(column: pd.Series) -> pd.Series:

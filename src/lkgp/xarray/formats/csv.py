@@ -8,7 +8,15 @@ import pandas as pd
 
 from lkgp.xarray.formats.base import TableFormat, register
 from lkgp.xarray.formats.csv_table import CSVTable, Dialect, is_tab_separated
-from lkgp.xarray.formats.delimited import Record, content, find_separator, split_lines, split_records
+from lkgp.xarray.formats.delimited import (
+    Records,
+    content,
+    find_separator,
+    is_blank,
+    split_fields,
+    split_lines,
+    split_records,
+)
 from lkgp.xarray.formats.numbers import NumberColumn, read_numbers
 from lkgp.xarray.formats.text_files import decode, read_bytes
 
@@ -25,29 +33,27 @@ class CSV(TableFormat):
         lines, tabs = split_lines(text), is_tab_separated(path)
         separator = "\t" if tabs else find_separator(lines)
         records = split_records(lines, separator)
-        if all(record.is_blank for record in records):
+        rows = [i for i, record in enumerate(records.texts) if not is_blank(record, separator)]
+        if not rows:
             raise ValueError("it is empty")
-        header, *rows = (record for record in records if not record.is_blank)
-        names = [content(field) for field in header.fields]
-        for row in rows:
-            check_width(row, len(names), separator)
+        names = [content(field) for field in split_fields(records.texts[rows[0]], separator)]
+        read = content if '"' in text else str.strip
         columns: list[np.ndarray] = []
         signs: dict[str, list[str]] = {",": [], ".": [], "": []}
-        for i, name in enumerate(names):
-            cells = [content(row.fields[i]) if i < len(row.fields) else "" for row in rows]
+        for name, fields in zip(names, columns_of(records, rows[1:], len(names), separator), strict=True):
+            cells = [read(field) for field in fields]
             numbers = None
             if name and name.lower() not in text_columns:
                 numbers = read_numbers(cells, comma_is_decimal=separator == ";")
-            if numbers is None or numbers.mistake is not None or (numbers.code and name.lower() not in number_columns):
+            if not isinstance(numbers, NumberColumn) or (numbers.code and name.lower() not in number_columns):
                 columns.append(np.array(cells, dtype=object))
             else:
                 columns.append(as_whole(numbers))
                 signs[numbers.decimal].append(name)
         frame = pd.concat([pd.Series(column) for column in columns], axis=1).set_axis(names, axis=1)
-        frame.index = pd.Index([row.line for row in rows], name="line")
-        return CSVTable(
-            self, frame, records, Dialect(encoding, mark, separator, tabs, tuple(signs[","]), tuple(signs["."]))
-        )
+        frame.index = pd.Index([records.lines[i] for i in rows[1:]], name="line")
+        dialect = Dialect(encoding, mark, separator, tabs, tuple(signs[","]), tuple(signs["."]))
+        return CSVTable(self, frame, records, dialect)
 
     def read(self, path: Path, text_columns: Collection[str]) -> pd.DataFrame:
         return self.open(path, text_columns, ()).frame.reset_index(drop=True)
@@ -56,11 +62,24 @@ class CSV(TableFormat):
         frame.to_csv(path, index=False, sep="\t" if is_tab_separated(path) else ",")
 
 
-def check_width(row: Record, width: int, separator: str) -> None:
-    """Refuse a row with more fields than the header has; empty ones at the end are only separators too many."""
-    if any(content(field) for field in row.fields[width:]):
-        advice = "; a number with a decimal comma must be in quotation marks" if separator == "," else ""
-        raise ValueError(f"line {row.line} has {len(row.fields)} fields, but the header has {width}{advice}")
+def columns_of(records: Records, rows: list[int], width: int, separator: str) -> list[list[str]]:
+    """The fields of every column of the header in these records.
+
+    A row that ends early ends with empty fields; one with more fields is refused, unless these are only separators.
+    """
+    columns: list[list[str]] = [[] for _ in range(width)]
+    for i in rows:
+        fields = split_fields(records.texts[i], separator)
+        if len(fields) != width:
+            if any(content(field) for field in fields[width:]):
+                advice = "; a number with a decimal comma must be in quotation marks" if separator == "," else ""
+                raise ValueError(
+                    f"line {records.lines[i]} has {len(fields)} fields, but the header has {width}{advice}"
+                )
+            fields = fields[:width] + [""] * (width - len(fields))
+        for column, field in zip(columns, fields, strict=True):
+            column.append(field)
+    return columns
 
 
 def as_whole(numbers: NumberColumn) -> np.ndarray:

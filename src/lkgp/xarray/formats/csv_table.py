@@ -2,14 +2,14 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import isnan
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from lkgp.xarray.formats.base import OpenTable, TableFormat
-from lkgp.xarray.formats.delimited import SEPARATORS, Record, quoted, requoted
+from lkgp.xarray.formats.delimited import SEPARATORS, Records, is_blank, quoted, requoted, split_fields
 from lkgp.xarray.formats.table_edit import TableEdit
 from lkgp.xarray.formats.text_files import write_bytes
 
@@ -41,12 +41,12 @@ class Dialect:
             found.append(f"a decimal comma in {', '.join(self.commas)}")
         return "; ".join(found)
 
-    def number(self, value: Any, column: str) -> str:
-        """A number with the decimal sign of a column, or of others if that has none; empty if it is missing."""
-        if np.isnan(value):
-            return ""
-        text = repr(value.item())
-        return text.replace(".", ",") if self.commas and column not in self.points else text
+    def fields(self, values: np.ndarray, column: str, separator: str) -> list[str]:
+        """Numbers (N,) as fields with the decimal sign of a column, or of others if it has none; NaN is empty."""
+        texts = ["" if isnan(value) else repr(value) for value in values.tolist()]
+        if self.commas and column not in self.points:
+            return [quoted(text.replace(".", ","), separator) for text in texts]
+        return texts
 
 
 class CSVTable(OpenTable):
@@ -55,56 +55,68 @@ class CSVTable(OpenTable):
     records: all lines, of which those that are not blank are the header and the rows of the frame
     """
 
-    def __init__(self, file_format: TableFormat, frame: pd.DataFrame, records: list[Record], dialect: Dialect) -> None:
+    def __init__(self, file_format: TableFormat, frame: pd.DataFrame, records: Records, dialect: Dialect) -> None:
         super().__init__(file_format, frame, str(dialect))
-        self.dialect, self.last_end = dialect, records[-1].end
-        self.lines: list[Record] = []  # the header and the rows
-        self.blanks: list[list[Record]] = [[]]  # the blank lines before each of them, and at the end
-        for record in records:
-            if record.is_blank:
-                self.blanks[-1].append(record)
+        self.dialect, self.records = dialect, records
+        # The records that are the header and the rows, and the blank lines before each of them and at the end.
+        self.lines: list[int] = []
+        self.blanks: dict[int, list[int]] = {}
+        for i, text in enumerate(records.texts):
+            if is_blank(text, dialect.separator):
+                self.blanks.setdefault(len(self.lines), []).append(i)
             else:
-                self.lines.append(record)
-                self.blanks.append([])
+                self.lines.append(i)
 
     def write(self, edit: TableEdit, path: Path) -> None:
         separator = self.dialect.separator
         if is_tab_separated(path) != self.dialect.tabs:
             separator = "," if self.dialect.tabs else "\t"
-        usual = self.lines[0].end or "\n"
-        written = []
-        same = separator == self.dialect.separator
-        for fields, end in self.edited(edit, separator):
-            text = separator.join(fields if same else [requoted(field, separator) for field in fields])
-            written += [text, end or usual]
-        written[-1] = self.last_end  # which may be missing
+        usual = self.records.ends[self.lines[0]] or "\n"
+        written = [part for text, end in self.edited(edit, separator) for part in (text, end or usual)]
+        written[-1] = self.records.ends[-1]  # which may be missing
         write_bytes(self.dialect.mark + "".join(written).encode(self.dialect.encoding), path)
 
-    def edited(self, edit: TableEdit, separator: str) -> Iterator[tuple[list[str], str]]:
-        """The fields and the end of every line of the edited table."""
-        names, width, rows = list(self.frame.columns), len(self.lines[0].fields), self.lines[1:]
+    def edited(self, edit: TableEdit, separator: str) -> Iterator[tuple[str, str]]:
+        """Every record of the edited table, and the characters that end it; these are empty for a new one."""
+        names, rows = list(self.frame.columns), self.lines[1:]
         copied = [(i, edit.copied[name]) for i, name in enumerate(names) if name in edit.copied]
-        replaced = [(i, name, edit.replaced[name]) for i, name in enumerate(names) if name in edit.replaced]
-        yield from ((record.fields, record.end) for record in self.blanks[0])
-        yield self.lines[0].fields + [quoted(name, separator) for name in edit.added], self.lines[0].end
-        for position, row in enumerate(edit.origin):
+        replaced = [
+            (i, self.dialect.fields(edit.replaced[name], name, separator))
+            for i, name in enumerate(names)
+            if name in edit.replaced
+        ]
+        added = [
+            self.dialect.fields(values, name.removesuffix("_std"), separator) for name, values in edit.added.items()
+        ]
+        yield from self.blank_lines(0)
+        header = self.fields(self.lines[0], separator) + [quoted(name, separator) for name in edit.added]
+        yield separator.join(header), self.records.ends[self.lines[0]]
+        for position, (row, *new) in enumerate(zip(edit.origin.tolist(), *added, strict=True)):
             if row >= 0:
-                yield from ((record.fields, record.end) for record in self.blanks[row + 1])
-                fields, end = rows[row].fields + [""] * (width - len(rows[row].fields)), rows[row].end
+                yield from self.blank_lines(row + 1)
+                fields, end = self.fields(rows[row], separator), self.records.ends[rows[row]]
             else:
-                fields, end = [""] * width, ""
+                fields, end = [""] * len(names), ""
                 for i, source in copied:
-                    fields[i] = rows[source[position]].fields[i] if source[position] >= 0 else ""
-            for i, name, values in replaced:
-                if not np.isnan(values[position]):
-                    fields[i] = quoted(self.dialect.number(values[position], name), separator)
-            new = [
-                quoted(self.dialect.number(values[position], name.removesuffix("_std")), separator)
-                for name, values in edit.added.items()
-            ]
+                    if source[position] >= 0:
+                        fields[i] = self.fields(rows[source[position]], separator)[i]
+            fields += [""] * (len(names) - len(fields))
+            for i, texts in replaced:
+                fields[i] = texts[position] or fields[i]
             # Separators at the end of a row, which the header does not have, stay at its end.
-            yield fields[:width] + new + fields[width:], end
-        yield from ((record.fields, record.end) for record in self.blanks[-1])
+            yield separator.join(fields[: len(names)] + new + fields[len(names) :]), end
+        yield from self.blank_lines(len(self.lines))
+
+    def fields(self, record: int, separator: str) -> list[str]:
+        """The fields of a record, to be separated by `separator`."""
+        fields = split_fields(self.records.texts[record], self.dialect.separator)
+        same = separator == self.dialect.separator
+        return fields if same else [requoted(field, separator) for field in fields]
+
+    def blank_lines(self, before: int) -> Iterator[tuple[str, str]]:
+        """The blank lines before the header (0), before a row (from 1), or at the end, and what ends them."""
+        for i in self.blanks.get(before, ()):
+            yield self.records.texts[i], self.records.ends[i]
 
 
 def is_tab_separated(path: Path) -> bool:

@@ -2,32 +2,36 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import lru_cache
 
 # In the order in which they are tried: those that rarely occur inside a field come first.
 SEPARATORS = {"\t": "tabs", ";": "semicolons", "|": "vertical bars", ",": "commas", " ": "spaces"}
 # How many records are looked at to find the separator.
 SAMPLE = 100
 LINE = re.compile(r"([^\r\n]*)(\r\n|\r|\n|\Z)")
+# A quoted field may contain separators, line ends and doubled quotation marks; it need not end with the second mark.
+QUOTED = re.compile(r' *"((?:[^"]|"")*+)"')
 
 
 @dataclass(frozen=True)
-class Record:
-    """A line of a table, or several lines if a quoted field contains line ends.
+class Records:
+    """The records of a table: lines, or several lines if a quoted field contains line ends.
 
-    line: the number of its first line, from 1
-    fields: as written, with their quotation marks and spaces
-    end: the characters that end it, empty at the end of a file
+    Plain lists of text, because millions of small objects are slow.
+
+    texts: as written, without the characters that end them; ends: these characters, empty at the end of a file
+    lines: the number of the first line of each, from 1
     """
 
-    line: int
-    fields: list[str]
-    end: str
+    texts: list[str] = field(default_factory=list)
+    ends: list[str] = field(default_factory=list)
+    lines: list[int] = field(default_factory=list)
 
-    @property
-    def is_blank(self) -> bool:
-        """Whether there is nothing in it but separators, which Excel writes for empty rows."""
-        return not any(field.strip() for field in self.fields)
+    def append(self, text: str, end: str, line: int) -> None:
+        self.texts.append(text)
+        self.ends.append(end)
+        self.lines.append(line)
 
 
 def split_lines(text: str) -> list[tuple[str, str]]:
@@ -36,55 +40,59 @@ def split_lines(text: str) -> list[tuple[str, str]]:
     return lines[:-1] if lines[-1] == ("", "") else lines
 
 
-def split_records(lines: Sequence[tuple[str, str]], separator: str, most: int | None = None) -> list[Record]:
-    """The records in lines of text; most: stop after about this many."""
-    mark = re.escape(separator)
-    # A quoted field may contain separators, line ends and doubled quotation marks.
-    field = re.compile(rf' *"(?:[^"]|"")*+"[^{mark}]*|[^{mark}]*')
-    records, number = list[Record](), 0
-    while number < len(lines) and (most is None or len(records) < most):
-        first, (content, end) = number, lines[number]
+def split_records(lines: Sequence[tuple[str, str]], separator: str, most: int | None = None) -> Records:
+    """The records in lines of text; most: stop after this many."""
+    records, number = Records(), 0
+    while number < len(lines) and (most is None or len(records.texts) < most):
+        first, (text, end) = number, lines[number]
         number += 1
-        fields = content.split(separator)
-        if '"' in content:
-            fields = _split_quoted(content, field)
-            while _is_open(fields[-1]):
-                if number == len(lines):
-                    raise ValueError(f"the quotation mark in line {first + 1} is not closed")
-                content, end = content + end + lines[number][0], lines[number][1]
-                fields = _split_quoted(content, field)
-                number += 1
-        records.append(Record(first + 1, fields, end))
+        while '"' in text and is_open(split_fields(text, separator)[-1]):
+            if number == len(lines):
+                raise ValueError(f"the quotation mark in line {first + 1} is not closed")
+            text, end = text + end + lines[number][0], lines[number][1]
+            number += 1
+        records.append(text, end, first + 1)
     return records
 
 
-def _split_quoted(content: str, field: re.Pattern[str]) -> list[str]:
-    fields, position = [], 0
-    while position <= len(content):
-        found = field.match(content, position)
+@lru_cache
+def field_pattern(separator: str) -> re.Pattern[str]:
+    """A field up to the next separator."""
+    mark = re.escape(separator)
+    return re.compile(rf"{QUOTED.pattern}[^{mark}]*|[^{mark}]*")
+
+
+def split_fields(text: str, separator: str) -> list[str]:
+    """The fields of a record, with their quotation marks and the spaces around them."""
+    if '"' not in text:
+        return text.split(separator)
+    fields, position = list[str](), 0
+    while position <= len(text):
+        found = field_pattern(separator).match(text, position)
         assert found is not None  # a field may be empty
+        if is_open(found.group()):
+            return [*fields, text[position:]]  # the rest of the line is in quotation marks, separators and all
         fields.append(found.group())
-        if _is_open(found.group()):
-            # The rest of the line belongs to this field, separators and all.
-            return [*fields[:-1], content[position:]]
         position = found.end() + 1
     return fields
 
 
-def _is_open(field: str) -> bool:
-    """Whether a quoted field goes on in the next line: its quotation marks come in pairs once it is complete."""
-    return field.lstrip(" ").startswith('"') and re.fullmatch(r' *"(?:[^"]|"")*+".*', field, re.DOTALL) is None
+def is_open(field: str) -> bool:
+    """Whether a quoted field goes on in the next line."""
+    return field.lstrip(" ").startswith('"') and QUOTED.match(field) is None
+
+
+def is_blank(text: str, separator: str) -> bool:
+    """Whether there is nothing in a record but separators, which Excel writes for empty rows."""
+    return not text.strip(f"{separator} \t")
 
 
 def content(field: str) -> str:
     """The text of a field, without its quotation marks and without the spaces around it."""
-    text = field.strip()
-    if '"' not in text or not text.startswith('"'):
-        return text
-    end = re.match(r'"(?:[^"]|"")*+"', text)
-    if end is None:
-        return text
-    return end.group()[1:-1].replace('""', '"') + text[end.end() :]
+    found = QUOTED.match(field)
+    if found is None:
+        return field.strip()
+    return found.group(1).replace('""', '"') + field[found.end() :].strip()
 
 
 def quoted(text: str, separator: str) -> str:
@@ -96,7 +104,7 @@ def quoted(text: str, separator: str) -> str:
 
 def requoted(field: str, separator: str) -> str:
     """A field with another separator than it was written with."""
-    return field if separator not in field or field.lstrip(" ").startswith('"') else quoted(field, separator)
+    return field if separator not in field or QUOTED.match(field) else quoted(field, separator)
 
 
 def find_separator(lines: Sequence[tuple[str, str]]) -> str:
@@ -107,11 +115,11 @@ def find_separator(lines: Sequence[tuple[str, str]]) -> str:
     widths: dict[str, list[int]] = {}
     for separator in SEPARATORS:
         try:
-            records = split_records(lines, separator, SAMPLE)
+            texts = split_records(lines, separator, SAMPLE).texts
         except ValueError:  # a quotation mark that is not closed, which is told when all records are split
-            records = split_records(lines[:1], separator)
-        found = [len(record.fields) for record in records if not record.is_blank]
-        if found and found[0] > 1 and len(records) > 1 and all(width == found[0] for width in found):
+            texts = [lines[0][0]]
+        found = [len(split_fields(text, separator)) for text in texts if not is_blank(text, separator)]
+        if len(found) > 1 and found[0] > 1 and all(width == found[0] for width in found):
             return separator
         widths[separator] = found
     return max(widths, key=lambda separator: max(widths[separator][:1], default=0))

@@ -12,62 +12,88 @@ POINT = re.compile(r"[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|inf|Inf)", re.
 COMMA = re.compile(r"[+-]?(?:\d+,?\d*|,\d+)(?:[eE][+-]?\d+)?", re.ASCII)
 # 1,234 is 1.234 with a decimal comma, and 1234 with a comma between thousands; 0,234 and 12,34 have only one meaning.
 EITHER = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}", re.ASCII)
-WHOLE = re.compile(r"[+-]?\d+", re.ASCII)
-# A zero in front of another digit: a code such as 007, not a quantity.
-CODE = re.compile(r"0\d+", re.ASCII)
+# The characters of numbers with a decimal point, or of none; and columns, one cell in each line, of whole numbers,
+# and with a zero in front of another digit: a code such as 007, not a quantity.
+POINT_CHARACTERS = re.compile(r"[0-9.+\-eE\n]*")
+WHOLE = re.compile(r"[+\-0-9\n]+")
+CODE = re.compile(r"^0[0-9]+$", re.MULTILINE)
+# From how many cells the share of numbers in a column is estimated.
+SAMPLE = 1000
 
 
 @dataclass(frozen=True, eq=False)
 class NumberColumn:
     """A column of text that was read as numbers.
 
-    values: (rows,), NaN where the number is missing; meaningless if there is a mistake
+    values: (rows,), NaN where the number is missing
     decimal: the decimal sign, "." or ","; empty if no number has one
     whole: whether there are only whole numbers, none of them missing
     code: whether some have a zero in front, as codes have
-    share: of the cells that are not missing, how many are numbers with either decimal sign, from 0 to 1
-    mistake: the first row that is not a number, and what to say about it; None if all rows are numbers or missing
     """
 
     values: np.ndarray
     decimal: str
     whole: bool
     code: bool
-    share: float
-    mistake: tuple[int, str] | None
 
 
-def read_numbers(texts: Sequence[str], comma_is_decimal: bool = False) -> NumberColumn:
+@dataclass(frozen=True)
+class Mistake:
+    """Why a column cannot be read as numbers: its first row that is not a number, and what to say about that."""
+
+    row: int
+    what: str
+
+
+def read_numbers(cells: Sequence[str], comma_is_decimal: bool = False) -> NumberColumn | Mistake:
     """Read a column as numbers, with one decimal sign in all rows and without any sign between thousands.
 
+    cells: without spaces around them
     comma_is_decimal: whether 1,234 can only mean 1.234, as where semicolons separate the columns
     """
-    cells = [text.strip() for text in texts]
     there = [row for row, cell in enumerate(cells) if cell not in MISSING]
-    no_point = [row for row in there if not POINT.fullmatch(cells[row])]
-    mistake = _mistake_with_comma(cells, there, no_point, comma_is_decimal) if no_point else None
+    texts = [cells[row] for row in there]
+    joined, decimal = "\n".join(texts), "."
+    # Most columns have a decimal point; for these, no cell is looked at on its own.
+    numbers = _as_floats(texts) if POINT_CHARACTERS.fullmatch(joined) else None
+    if numbers is None:
+        mistake = _first_mistake(texts, comma_is_decimal)
+        if mistake is not None:
+            return Mistake(there[mistake.row], mistake.what)
+        decimal = "," if "," in joined else "."
+        numbers = _as_floats([text.replace(",", ".") for text in texts])
     values = np.full(len(cells), np.nan)
-    if mistake is None:
-        values[there] = [float(cells[row].replace(",", ".")) for row in there]
-    whole = len(there) == len(cells) > 0 and all(WHOLE.fullmatch(cell) for cell in cells)
-    decimal = "," if no_point else "." if any("." in cells[row] for row in there) else ""
-    code = any(CODE.fullmatch(cells[row]) for row in there)
-    wrong = sum(COMMA.fullmatch(cells[row]) is None for row in no_point)
-    return NumberColumn(values, decimal, whole, code, 1 - wrong / max(len(there), 1), mistake)
+    values[there] = numbers
+    whole = len(there) == len(cells) and WHOLE.fullmatch(joined) is not None
+    return NumberColumn(values, decimal if decimal in joined else "", whole, CODE.search(joined) is not None)
 
 
-def _mistake_with_comma(
-    cells: list[str], there: list[int], no_point: list[int], comma_is_decimal: bool
-) -> tuple[int, str] | None:
-    """The first row that is not a number, if some rows (`no_point`) are not numbers with a decimal point."""
-    neither = next((row for row in no_point if not COMMA.fullmatch(cells[row])), None)
-    if neither is not None:
-        return neither, "is not a number"
-    with_point = next((row for row in there if "." in cells[row]), None)
-    if with_point is not None:
-        first, second = sorted((with_point, no_point[0]))
-        signs = ("point", "comma") if first == with_point else ("comma", "point")
-        return second, f"has a decimal {signs[1]}, while {cells[first]!r} above has a decimal {signs[0]}"
-    if not comma_is_decimal and all(EITHER.fullmatch(cells[row]) for row in no_point):
-        return no_point[0], "may mean a thousand or a decimal fraction; write it without the comma, or with a point"
+def share_of_numbers(cells: Sequence[str]) -> float:
+    """The share of numbers, with either decimal sign, among the first cells that are not missing; from 0 to 1."""
+    texts = [cell for cell in cells if cell not in MISSING][:SAMPLE]
+    found = sum(bool(POINT.fullmatch(text) or COMMA.fullmatch(text)) for text in texts)
+    return found / max(len(texts), 1)
+
+
+def _as_floats(texts: list[str]) -> list[float] | None:
+    try:
+        return [float(text) for text in texts]
+    except ValueError:
+        return None
+
+
+def _first_mistake(texts: list[str], comma_is_decimal: bool) -> Mistake | None:
+    for row, text in enumerate(texts):
+        if not POINT.fullmatch(text) and not COMMA.fullmatch(text):
+            return Mistake(row, "is not a number")
+    points = next((row for row, text in enumerate(texts) if "." in text), None)
+    commas = [row for row, text in enumerate(texts) if "," in text]
+    if points is not None and commas:
+        first, second = sorted((points, commas[0]))
+        signs = ("point", "comma") if first == points else ("comma", "point")
+        return Mistake(second, f"has a decimal {signs[1]}, while {texts[first]!r} above has a decimal {signs[0]}")
+    if commas and not comma_is_decimal and all(EITHER.fullmatch(texts[row]) for row in commas):
+        return Mistake(
+            commas[0], "may mean a thousand or a decimal fraction; write it without the comma, or with a point"
+        )
     return None
