@@ -121,7 +121,7 @@ def fill(
         if report is not None:
             write_page(report, [(one.fitted, one.filled, one.checked) for one in variables], title=source.name)
         if as_json:
-            print_summary(output, models, variables, perf_counter() - began)
+            print_summary(opened, output, models, variables, perf_counter() - began)
         elif verbose:
             print_result(output, models, variables, perf_counter() - began)
 
@@ -146,9 +146,12 @@ def print_scores(variables: Sequence[FilledVariable]) -> None:
             print_line(str(one.checked))
 
 
-def print_summary(output: Path, models: list[Path], variables: Sequence[FilledVariable], seconds: float) -> None:
+def print_summary(
+    opened: Source, output: Path, models: list[Path], variables: Sequence[FilledVariable], seconds: float
+) -> None:
     """Print everything that was done as JSON."""
     summary = {
+        "input": {"file": str(opened.path), "read_as": opened.note},
         "output": str(output),
         "models": [str(path) for path in models],
         "variables": [one.summary() for one in variables],

@@ -11,6 +11,7 @@ from lkgp.xarray.formats import OpenTable, find_format, is_table
 from lkgp.xarray.formats.field_edit import FieldEdit
 from lkgp.xarray.formats.files import (
     check_conversion,
+    group_names,
     open_table,
     read_dataset,
     reading_values,
@@ -53,6 +54,11 @@ class Source:
         if station is not None:
             raise InputError("--station applies only to tables; in a gridded file, the stations are a dimension.")
         dataset = read_dataset(path)
+        if not dataset.data_vars and (groups := group_names(path)):
+            raise InputError(
+                f"all variables of {path} are in groups ({', '.join(groups)}), and only those outside of groups are "
+                "filled; save a group as a file of its own."
+            )
         with reading_values(path):
             chosen = choose_variables(dataset, variables)
             for name in chosen:
@@ -91,6 +97,11 @@ class Source:
             )
         dataset = table.to_dataset()
         return cls(path, dataset, [str(name) for name in dataset.data_vars], table.time, table, opened)
+
+    @property
+    def note(self) -> str:
+        """How the file was read, where that had to be found out; else empty."""
+        return "" if self.opened is None else self.opened.note
 
     def check_output(self, path: Path) -> None:
         """Refuse an output whose format cannot hold everything in this file."""

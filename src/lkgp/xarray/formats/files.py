@@ -25,6 +25,13 @@ def read_dataset(path: Path) -> xr.Dataset:
         return file_format.read(path)
 
 
+def group_names(path: Path) -> list[str]:
+    """The names of the groups in a file of gridded fields."""
+    file_format = _field_format(path)
+    with _reading(path, file_format):
+        return [name.strip("/") for name in file_format.read_stored(path) if name != "/"]
+
+
 def read_table(path: Path, text_columns: Collection[str] = ()) -> pd.DataFrame:
     """Read a table; text_columns: lower-case names of columns that stay text, whatever their case in the file."""
     file_format = find_format(path)
