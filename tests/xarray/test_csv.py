@@ -195,6 +195,7 @@ def test_files_that_cannot_be_read_are_refused(data, message, tmp_path):
         (b"date,v,v\n2020-01-01,1,2\n", "several columns are named 'v'"),
         (b"date,station,lat,lon,v\n2020-01-01,A,50N,1,2\n", "lat contains '50N' in line 2, which is not a number"),
         (b"date,v\n", "a header, but no rows"),
+        (b"date,v\n2020-01-01T00:00Z,1\n2020-01-02T00:00,2\n", "line 3, which has no offset from UTC, unlike"),
     ],
 )  # fmt: skip
 def test_the_first_value_that_is_wrong_is_named(data, message, tmp_path):

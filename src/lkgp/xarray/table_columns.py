@@ -13,6 +13,8 @@ from lkgp.xarray.formats.numbers import MISSING, Mistake, read_numbers, share_of
 
 # A column of which more than this share are numbers was meant to hold numbers; a remark rarely is one.
 MOSTLY = 0.5
+# The offset from UTC at the end of a date with a time of day.
+OFFSET = r"[T ].*(?:Z|[+-]\d\d(?::?\d\d)?)$"
 
 
 def place_of(column: pd.Series, position: int) -> str:
@@ -102,6 +104,8 @@ def as_times(column: pd.Series, date_format: str | None) -> tuple[pd.Series, str
     found: Any = column
     if not pd.api.types.is_datetime64_any_dtype(column):
         texts = column.astype(str)
+        if date_format is None:
+            check_offsets(column, texts)
         try:
             found = as_dates(texts, date_format or "ISO8601")
         except (ValueError, TypeError):
@@ -114,6 +118,18 @@ def as_times(column: pd.Series, date_format: str | None) -> tuple[pd.Series, str
             ) from None
     zone = found.dt.tz
     return found if zone is None else found.dt.tz_convert("UTC").dt.tz_localize(None), date_format, zone
+
+
+def check_offsets(column: pd.Series, texts: pd.Series) -> None:
+    """Refuse a column in which only some dates have an offset from UTC, so that others may be hours away."""
+    has_offset = texts.str.contains(OFFSET)
+    if has_offset.any() and not has_offset.all():
+        row = int(np.flatnonzero(has_offset != has_offset.iloc[0])[0])
+        which = "which has no offset" if has_offset.iloc[0] else "which has an offset"
+        raise InputError(
+            f"the column {column.name} contains {column.iloc[row]!r} in {place_of(column, row)}, {which} "
+            f"from UTC, unlike {column.iloc[0]!r} above; give all dates an offset, or none."
+        )
 
 
 def as_dates(texts: pd.Series, date_format: str) -> pd.Series:

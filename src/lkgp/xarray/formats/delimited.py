@@ -122,4 +122,5 @@ def find_separator(lines: Sequence[tuple[str, str]]) -> str:
         if len(found) > 1 and found[0] > 1 and all(width == found[0] for width in found):
             return separator
         widths[separator] = found
-    return max(widths, key=lambda separator: max(widths[separator][:1], default=0))
+    # Of separators that split the header into as many fields, the last is the most usual.
+    return max(reversed(SEPARATORS), key=lambda separator: max(widths[separator][:1], default=0))

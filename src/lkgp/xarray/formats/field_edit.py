@@ -42,6 +42,8 @@ class Change:
 
         Returns None if the new values do not fit into the data type and packing of the file.
         """
+        if raw.shape != self.after.shape:
+            raise ValueError("the file was changed while its gaps were being filled")
         cells, packing = self.cells, {key: self.before.encoding[key] for key in PACKING if key in self.before.encoding}
         missing = [packing[key] for key in ("_FillValue", "missing_value") if key in packing]
         packing.pop("missing_value", None)  # xarray knows only one of the two, and nothing is missing here

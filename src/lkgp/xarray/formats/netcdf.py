@@ -1,6 +1,7 @@
 """netCDF files."""
 
 import shutil
+import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -33,14 +34,21 @@ class NetCDF(FieldFormat):
     def read_stored(self, path: Path) -> dict[str, xr.Dataset]:
         if path.suffix.lower() in COMPRESSION:  # what xarray decompresses has no groups
             return without_default_fill_values({"/": xr.open_dataset(path, mask_and_scale=False, decode_times=False)})
-        with netCDF4.Dataset(path) as file:
-            for variable in variables_of(file):
-                if isinstance(variable.datatype, netCDF4.CompoundType) or (
-                    isinstance(variable.datatype, netCDF4.VLType) and variable.dtype is not str
-                ):
-                    raise ValueError(f"the variable {variable.name} has a data type that cannot be copied")
-        options = {"mask_and_scale": False, "decode_times": False, "decode_coords": False}
-        return without_default_fill_values(xr.open_groups(path, engine="netcdf4", **options))
+        # A copy, because netCDF crashes if a file with texts is opened again while it is open.
+        with tempfile.TemporaryDirectory() as folder:
+            copy = shutil.copyfile(path, Path(folder) / path.name)
+            with netCDF4.Dataset(copy) as file:
+                for variable in variables_of(file):
+                    if isinstance(variable.datatype, netCDF4.CompoundType) or (
+                        isinstance(variable.datatype, netCDF4.VLType) and variable.dtype is not str
+                    ):
+                        raise ValueError(f"the variable {variable.name} has a data type that cannot be copied")
+            options = {"mask_and_scale": False, "decode_times": False, "decode_coords": False}
+            groups = xr.open_groups(copy, engine="netcdf4", **options)
+            loaded = {name: group.load() for name, group in groups.items()}
+            for group in groups.values():
+                group.close()
+        return without_default_fill_values(loaded)
 
     def write_stored(self, groups: Mapping[str, xr.Dataset], path: Path) -> None:
         for i, (group, dataset) in enumerate(groups.items()):
