@@ -24,9 +24,9 @@ def test_tables_that_cannot_be_understood_are_refused(stations):
         Table.of(stations[["date", "temp"]])
     with pytest.raises(InputError, match="no column to fill contains numbers"):
         Table.of(stations[["date", "station", "remark"]])
-    with pytest.raises(InputError, match="contains 'never', which is not a date in the format ISO 8601"):
+    with pytest.raises(InputError, match="contains 'never' in row 1, which is not a date in the format ISO 8601"):
         Table.of(stations.assign(date="never"))
-    with pytest.raises(InputError, match="temp contains text such as '3,5'"):
+    with pytest.raises(InputError, match="temp contains '3,5' in row 1, which"):
         Table.of(stations.assign(temp="3,5"))
     with pytest.raises(InputError, match="already a column 'temp_std'"):
         Table.of(stations.assign(temp_std=1.0))

@@ -87,6 +87,7 @@ def fill(
         check_request(source, output, no_std, calibrate or report is not None)
         check_outputs([output, report], overwrite)
         opened = Source.open(source, variable, time, station, date_format, quiet)
+        opened.check_output(output)
         fields = [opened.dataset[name] for name in opened.variables]
         models = model_paths(model, opened.variables)
         check_outputs(models, overwrite)
@@ -122,7 +123,7 @@ def fill(
         if report is not None:
             write_page(report, [(one.fitted, one.filled, one.checked) for one in variables], title=source.name)
         if as_json:
-            print_summary(output, models, variables, perf_counter() - began)
+            print_summary(opened, output, models, variables, perf_counter() - began)
         elif verbose:
             print_result(output, models, variables, perf_counter() - began)
 
@@ -158,9 +159,12 @@ def print_scores(variables: Sequence[FilledVariable]) -> None:
             print_line(str(one.checked))
 
 
-def print_summary(output: Path, models: list[Path], variables: Sequence[FilledVariable], seconds: float) -> None:
+def print_summary(
+    opened: Source, output: Path, models: list[Path], variables: Sequence[FilledVariable], seconds: float
+) -> None:
     """Print everything that was done as JSON."""
     summary = {
+        "input": {"file": str(opened.path), "read_as": opened.note},
         "output": str(output),
         "models": [str(path) for path in models],
         "variables": [one.summary() for one in variables],

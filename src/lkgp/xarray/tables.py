@@ -4,7 +4,6 @@ A long table has one row per measurement: a station, a date, a value, and possib
 table has one row per date and one column per station.
 """
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import tzinfo
@@ -14,6 +13,8 @@ import pandas as pd
 
 import xarray as xr
 from lkgp.errors import InputError
+from lkgp.xarray.formats.table_edit import TableEdit
+from lkgp.xarray.table_columns import as_numbers, as_times, check_unique, numbers_to_fill
 
 TIME_NAMES = ("time", "date", "datetime", "timestamp", "day", "valid_time")
 STATION_NAMES = ("station", "station_id", "station_name", "site", "site_id", "id", "name", "location", "sensor")
@@ -38,6 +39,7 @@ class Table:
     values: columns to fill
     date_format: of the dates in the file; None for ISO 8601
     zone: the time zone, or the offset from UTC, of the dates in the file; None if they have none
+    remarks: sentences about columns that are passed over, though they were probably meant to be filled
     """
 
     frame: pd.DataFrame
@@ -47,6 +49,7 @@ class Table:
     values: list[str]
     date_format: str | None = None
     zone: tzinfo | None = None
+    remarks: tuple[str, ...] = ()
 
     @property
     def is_long(self) -> bool:
@@ -72,38 +75,22 @@ class Table:
         for given in (time, station, *values):
             if given is not None and given not in columns:
                 raise InputError(f"there is no column {given!r}; the columns are {', '.join(columns)}.")
+        if not len(frame):
+            raise InputError("the table has a header, but no rows.")
         time = time or named(columns, TIME_NAMES)
         if time is None:
             raise InputError(f"none of the columns {', '.join(columns)} looks like a time; name it with --time.")
-        times, date_format, zone = as_times(frame[time], time, date_format)
-        frame = frame.assign(**{time: times})
         places = {
             word: found
             for word, names in PLACE_NAMES.items()
             if (found := named(columns, names)) is not None and found != time
         }
-        station = station or named(columns, STATION_NAMES)
-        if station is None and "latitude" in places and "longitude" in places:
-            # Stations without names are named after their coordinates.
-            station = "station"
-            frame = frame.assign(
-                station=frame[places["latitude"]].astype(str) + " " + frame[places["longitude"]].astype(str)
-            )
-        if station is None and frame[time].duplicated().any():
-            raise InputError(several_stations(time))
-        others = {time, station, *places.values()}
-        numbers = [
-            column for column in columns if column not in others and pd.api.types.is_numeric_dtype(frame[column])
-        ]
-        chosen = list(values) or [column for column in numbers if not column.endswith(("_std", "_filled"))]
-        texts = [column for column in (values or columns) if column not in {*others, *numbers}]
-        if not chosen or any(column in texts for column in chosen):
-            example = (
-                f"; {texts[0]} contains text such as {frame[texts[0]].dropna().iloc[0]!r}"
-                if texts and len(frame)
-                else ""
-            )
-            raise InputError(f"no column to fill contains numbers with a decimal point{example}.")
+        station = station or named([column for column in columns if column != time], STATION_NAMES)
+        others = {time, *places.values(), *([station] if station is not None else [])}
+        chosen, remarks = list(values), list[str]()
+        if not chosen:
+            chosen, remarks = numbers_to_fill(frame, others, is_long=station is not None or "latitude" in places)
+        check_unique(columns, [*others, *chosen])
         for column in chosen:
             taken = [key for key in (f"{column}_std", f"{column}_filled") if key in columns]
             if taken:
@@ -111,9 +98,19 @@ class Table:
                     f"there is already a column {taken[0]!r}, perhaps because {column} was filled before; "
                     "remove it first."
                 )
-        if station is not None:
-            frame = frame.assign(**{station: frame[station].astype(str)})
-        return cls(frame, time, station, places if station is not None else {}, chosen, date_format, zone)
+        times, date_format, zone = as_times(frame[time], date_format)
+        numbers = {column: as_numbers(frame[column]) for column in [*places.values(), *chosen]}
+        frame = frame.assign(**{time: times, **numbers}).reset_index(drop=True)
+        if station is None and "latitude" in places and "longitude" in places:
+            # Stations without names are named after their coordinates.
+            station = "station"
+            frame[station] = frame[places["latitude"]].astype(str) + " " + frame[places["longitude"]].astype(str)
+        elif station is not None:
+            frame[station] = frame[station].astype(str)
+        if station is None and frame[time].duplicated().any():
+            raise InputError(several_stations(time))
+        places = places if station is not None else {}
+        return cls(frame, time, station, places, chosen, date_format, zone, tuple(remarks))
 
     def to_dataset(self) -> xr.Dataset:
         """The values over stations and times; repeated rows are averaged."""
@@ -145,13 +142,58 @@ class Table:
             where[column] = (self.station, known.to_numpy(float), PLACE_ATTRS[word])
         return dataset.assign_coords(where)
 
-    def filled(self, result: xr.Dataset, smooth: bool = False) -> pd.DataFrame:
-        """The table with all its rows, and new rows for missing cells; dates are written in their original format.
+    def edit(self, result: xr.Dataset, smooth: bool = False) -> TableEdit:
+        """What filling changes: gaps, new rows for missing cells, and for each value NAME_std and NAME_filled.
 
         result: NAME, NAME_std and NAME_filled for every value, over the same stations and times as `to_dataset`
         smooth: whether to replace observed values by those of the result
         """
-        frame = self._filled(result, smooth)
+        return self._edit_long(result, smooth) if self.is_long else self._edit_wide(result, smooth)
+
+    def _edit_wide(self, result: xr.Dataset, smooth: bool) -> TableEdit:
+        replaced, added = {}, {}
+        times = xr.DataArray(self.frame[self.time].to_numpy(), dims="row")
+        for column in self.values:
+            at = result.sel(column=column).sel({self.time: times})
+            replaced[column] = new_values(self.frame[column].to_numpy(float), at["value"].to_numpy(), smooth)
+            added[f"{column}_std"], added[f"{column}_filled"] = (
+                at["value_std"].to_numpy(),
+                at["value_filled"].to_numpy(),
+            )
+        return TableEdit(np.arange(len(self.frame)), {}, replaced, added)
+
+    def _edit_long(self, result: xr.Dataset, smooth: bool) -> TableEdit:
+        """Every cell of the grid without a row gets one, with the date and the place of other rows."""
+        frame, old = self.frame, len(self.frame)
+        stations, times = result.indexes[self.station], result.indexes[self.time]
+        station, time = stations.get_indexer(frame[self.station]), times.get_indexer(frame[self.time])
+        has_row = np.zeros((len(stations), len(times)), dtype=bool)
+        has_row[station, time] = True
+        new_station, new_time = np.nonzero(~has_row)
+        station, time = np.append(station, new_station), np.append(time, new_time)
+        # Stations are in the order in which they first occur.
+        _, first, inverse = np.unique(station, return_index=True, return_inverse=True)
+        order = row_order(first[inverse], time, old)
+        station, time = station[order], time[order]
+        origin = np.where(order < old, order, -1)
+        copied = {self.time: first_rows(frame[self.time], times)[time]}
+        for column in (str(self.station), *self.places.values()):
+            there = frame[column].notna()
+            copied[column] = first_rows(frame[self.station].where(there), stations)[station]
+        replaced, added = {}, {}
+        for name in self.values:
+            value, std, filled = (
+                result[f"{name}{ending}"].transpose(self.station, self.time).to_numpy()[station, time]
+                for ending in ("", "_std", "_filled")
+            )
+            given = np.where(origin < 0, np.nan, frame[name].to_numpy(float)[origin])
+            replaced[name] = new_values(given, value, smooth)
+            added[f"{name}_std"], added[f"{name}_filled"] = std, filled
+        return TableEdit(origin, copied, replaced, added)
+
+    def filled(self, result: xr.Dataset, smooth: bool = False) -> pd.DataFrame:
+        """The edited table in memory, with its dates as dates in their zone; the arguments are those of `edit`."""
+        frame = self.edit(result, smooth).apply(self.frame)
         if self.zone is not None:
             frame[self.time] = frame[self.time].dt.tz_localize("UTC").dt.tz_convert(self.zone)
         return (
@@ -160,35 +202,16 @@ class Table:
             else frame.assign(**{self.time: frame[self.time].dt.strftime(self.date_format)})
         )
 
-    def _filled(self, result: xr.Dataset, smooth: bool) -> pd.DataFrame:
-        if not self.is_long:
-            frame = self.frame.copy()
-            times = xr.DataArray(frame[self.time].to_numpy(), dims="row")
-            for column in self.values:
-                at = result.sel(column=column).sel({self.time: times})
-                found = pd.Series(at["value"].to_numpy(), index=frame.index)
-                frame[column] = joined(frame[column].astype(float), found, smooth)
-                frame[f"{column}_std"], frame[f"{column}_filled"] = (
-                    at["value_std"].to_numpy(),
-                    at["value_filled"].to_numpy(),
-                )
-            return frame
-        keys = [self.station, self.time]
-        cells = result.to_dataframe().reset_index()
-        ours = [f"{name}{ending}" for name in self.values for ending in ("", "_std", "_filled")]
-        merged = self.frame.merge(cells[[*keys, *ours]], on=keys, how="outer", suffixes=("", " filled"))
-        for name in self.values:
-            merged[name] = joined(merged[name], merged.pop(f"{name} filled"), smooth)
-        # New rows get the location of their station.
-        for column in self.places.values():
-            merged[column] = merged[column].fillna(merged.groupby(self.station)[column].transform("first"))
-        order = pd.Categorical(merged[self.station], categories=pd.unique(self.frame[self.station]), ordered=True)
-        return (
-            merged.assign(**{"__order": order})
-            .sort_values(["__order", self.time], kind="stable")
-            .drop(columns="__order")
-            .reset_index(drop=True)
-        )
+
+def new_values(given: np.ndarray, found: np.ndarray, smooth: bool) -> np.ndarray:
+    """What replaces given values, all (N,): in gaps, or everywhere if smooth; NaN where nothing does."""
+    return found if smooth else np.where(np.isnan(given), found, np.nan)
+
+
+def first_rows(labels: pd.Series, index: pd.Index) -> np.ndarray:
+    """The first row with each label of an index, -1 if there is none, (len(index),); labels: (rows,)."""
+    found = labels.dropna().drop_duplicates()
+    return pd.Series(found.index, index=found.to_numpy()).reindex(index, fill_value=-1).to_numpy()
 
 
 def several_stations(time: str) -> str:
@@ -199,48 +222,25 @@ def several_stations(time: str) -> str:
     )
 
 
-def joined(given: pd.Series, found: pd.Series, smooth: bool) -> pd.Series:
-    """Given values, with gaps filled by those found; with smooth, found values, with gaps filled by those given."""
-    return found.fillna(given) if smooth else given.fillna(found)
-
-
 def named(columns: Sequence[str], names: Sequence[str]) -> str | None:
     """The column, in any case, that has the first of these names to occur."""
     lower = {column.lower(): column for column in reversed(columns)}
     return next((lower[name] for name in names if name in lower), None)
 
 
-def as_times(column: pd.Series, name: str, date_format: str | None) -> tuple[pd.Series, str | None, tzinfo | None]:
-    """Times, the format of their dates if it is not ISO 8601, and their time zone.
+def row_order(stations: np.ndarray, times: np.ndarray, old: int) -> np.ndarray:
+    """The order of rows in which the first `old` ones keep theirs, and the others stand where they belong.
 
-    Dates are returned in UTC, without a zone. Numbers stay numbers, unless they look like 20190301.
+    stations, times: numbers (N,) that increase with the order of stations and with time
+
+    Returns the positions of the rows in their new order, (N,). If the old rows are sorted by station and time, or by
+    time, forwards or backwards, so are all; otherwise the new rows come last.
     """
-    if column.isna().any():
-        raise InputError(
-            f"the column {name} is empty in row {int(np.flatnonzero(column.isna())[0]) + 1}; every row needs a time."
-        )
-    if date_format is None and pd.api.types.is_integer_dtype(column) and column.between(18000101, 22001231).all():
-        date_format = "%Y%m%d"
-    if date_format is None and pd.api.types.is_numeric_dtype(column):
-        return column, None, None
-    found = column
-    if not pd.api.types.is_datetime64_any_dtype(column):
-        try:
-            found = as_dates(column.astype(str), date_format or "ISO8601")
-        except (ValueError, TypeError):
-            wanted = date_format or "ISO 8601 (2019-03-01T06:00); give another format with --date-format"
-            raise InputError(
-                f"the column {name} contains {column.iloc[0]!r}, which is not a date in the format {wanted}."
-            ) from None
-    zone = found.dt.tz
-    return found if zone is None else found.dt.tz_convert("UTC").dt.tz_localize(None), date_format, zone
-
-
-def as_dates(texts: pd.Series, date_format: str) -> pd.Series:
-    """Dates from text: with their offset from UTC if it never changes; in UTC if it does, as with summer time."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", FutureWarning)  # older versions of pandas only warn about several offsets
-        try:
-            return pd.to_datetime(texts, format=date_format)
-        except (ValueError, FutureWarning):
-            return pd.to_datetime(texts, format=date_format, utc=True)
+    rows = np.arange(len(stations))
+    is_new = rows >= old
+    # By station and time, or by time alone, where the rows of the same time stay in their order.
+    for keys in ((stations, times), (stations, -times), (times,), (-times,)):
+        sorted_rows = np.lexsort((rows, is_new, *reversed(keys)))
+        if (np.diff(sorted_rows[sorted_rows < old]) > 0).all():
+            return sorted_rows
+    return rows

@@ -17,9 +17,9 @@ Every module of the package is imported here, so that no other file needs to cha
 import importlib
 import pkgutil
 
-from lkgp.xarray.formats.base import FieldFormat, FileFormat, TableFormat, find_format, is_table, register
+from lkgp.xarray.formats.base import FieldFormat, FileFormat, OpenTable, TableFormat, find_format, is_table, register
 
-__all__ = ["FieldFormat", "FileFormat", "TableFormat", "discover", "find_format", "is_table", "register"]
+__all__ = ["FieldFormat", "FileFormat", "OpenTable", "TableFormat", "discover", "find_format", "is_table", "register"]
 
 
 def discover() -> None:

@@ -1,14 +1,17 @@
 """What a file format must provide, and the registry in which it is found by the ending of a file name."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import ClassVar
 
 import pandas as pd
+from xarray.conventions import cf_encoder
 
 import xarray as xr
 from lkgp.errors import FileError
+from lkgp.xarray.formats.field_edit import FieldEdit
+from lkgp.xarray.formats.table_edit import TableEdit
 
 # Endings of compressed files, which say nothing about what is inside: data.csv.gz is a CSV file.
 COMPRESSION = (".gz", ".bz2", ".xz", ".zip")
@@ -30,8 +33,9 @@ class FileFormat(ABC):
 class FieldFormat(FileFormat):
     """A format that holds gridded fields.
 
-    Both methods may raise OSError, ValueError, KeyError, RuntimeError or TypeError; the user sees the first line
-    of the message.
+    All methods may raise OSError, ValueError, KeyError, RuntimeError or TypeError; the user sees the first line
+    of the message. A format whose files hold more than a decoded dataset does, such as groups or the way in which
+    numbers are packed, overrides the methods about what is stored; paths to be written do not exist yet.
     """
 
     @abstractmethod
@@ -42,9 +46,53 @@ class FieldFormat(FileFormat):
     def write(self, dataset: xr.Dataset, path: Path) -> None:
         """Write a file; `path` does not exist yet, and need not be left clean after an error."""
 
+    def read_stored(self, path: Path) -> dict[str, xr.Dataset]:
+        """All groups of a file by their paths, "/" first, as they are stored and not as they are decoded."""
+        decoded = self.read(path)
+        variables, attrs = cf_encoder(decoded.variables, decoded.attrs)
+        return {"/": xr.Dataset(variables, attrs=attrs)}
+
+    def write_stored(self, groups: Mapping[str, xr.Dataset], path: Path) -> None:
+        """Write the groups of another file; what cannot be written is an error."""
+        if set(groups) != {"/"}:
+            raise ValueError(f"{self.name} has no groups")
+        self.write(xr.decode_cf(groups["/"], decode_timedelta=False), path)
+
+    def write_edited(self, source: Path, edit: FieldEdit, path: Path) -> None:
+        """Write a file of this format again with some variables filled, and the rest as it is stored."""
+        groups = self.read_stored(source)
+        self.write_stored({**groups, "/": edit.applied(groups["/"])}, path)
+
+
+class OpenTable:
+    """A table that was read from a file, and can be written again with some cells filled.
+
+    frame: its columns as numbers, dates and text; if its index has a name, the labels say where the rows are in the
+        file, as in "line 7"
+    note: how the file was read where that had to be found out, as in "columns separated by semicolons"; else empty
+    """
+
+    def __init__(self, file_format: "TableFormat", frame: pd.DataFrame, note: str = "") -> None:
+        self.file_format, self.frame, self.note = file_format, frame, note
+
+    def write(self, edit: TableEdit, path: Path) -> None:
+        """Write the edited table in its own format; `path` does not exist yet."""
+        self.file_format.write(edit.apply(self.frame), path)
+
 
 class TableFormat(FileFormat):
-    """A format that holds a table with one header; its methods may raise the same errors as those of `FieldFormat`."""
+    """A format that holds a table with one header; its methods may raise the same errors as those of `FieldFormat`.
+
+    A format whose files hold more than a frame does, such as the way in which a number is written, overrides `open`.
+    """
+
+    def open(self, path: Path, text_columns: Collection[str], number_columns: Collection[str]) -> OpenTable:
+        """Read a file that is to be filled.
+
+        text_columns: as in `read`
+        number_columns: lower-case names of columns that hold numbers even if they look like codes, such as 007
+        """
+        return OpenTable(self, self.read(path, text_columns))
 
     @abstractmethod
     def read(self, path: Path, text_columns: Collection[str]) -> pd.DataFrame:

@@ -1,5 +1,6 @@
 """How variables are encoded in a file: packing, compression, chunks, fill values."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import xarray as xr
@@ -40,3 +41,12 @@ def known_encoding(dataset: xr.Dataset, rules: EncodingRules) -> xr.Dataset:
             encoding.setdefault("_FillValue", None)  # or xarray would add one
         variable.encoding = encoding
     return result
+
+
+def without_default_fill_values(groups: Mapping[str, xr.Dataset]) -> dict[str, xr.Dataset]:
+    """Datasets as they are stored, to which xarray adds no fill values when it writes them again."""
+    for dataset in groups.values():
+        for variable in dataset.variables.values():
+            if variable.dtype.kind == "f" and "_FillValue" not in variable.attrs:
+                variable.encoding["_FillValue"] = None
+    return dict(groups)
