@@ -579,6 +579,22 @@ def test_ctrl_c_keeps_the_best_so_far():
             assert gp.log_marginal_likelihood() > start.log_marginal_likelihood()
 
 
+@pytest.mark.parametrize("solver", [Direct(), Spectral(), Iterative()], ids=["direct", "spectral", "iterative"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_kernel_that_is_zero_explains_nothing(solver, dtype):
+    """A linear kernel over a single point, which scaling moves to zero: the prior is known exactly."""
+    Y = np.array([[1.0], [np.nan], [3.0]])
+    gp = LKGP([RBFKernel(), LinearKernel()], mean=2.0, solver=solver, dtype=dtype)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", lkgp.ConvergenceWarning)
+        gp.fit([np.arange(3.0), [5.0]], Y, optimize=False)
+        mean, std = gp.predict()
+        draws = gp.sample(3)
+    np.testing.assert_allclose(mean, 2.0, atol=1e-6)
+    np.testing.assert_allclose(std, 0.0, atol=1e-6)
+    np.testing.assert_allclose(draws, 2.0, atol=1e-6)
+
+
 def test_noise_below_the_rounding_of_float32_is_refused():
     rng = np.random.default_rng(1)
     x, t = rng.uniform(-1, 1, 60), np.arange(4.0)

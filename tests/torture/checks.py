@@ -225,6 +225,11 @@ def check_samples(c):
     yield worst("draws", error, SAME_DRAWS[c.kind] + 2 * rounding.max(), "at some cells and at all")
 
 
+def entry_rounding(c):
+    """The change of a^T A a by the rounding of the entries of the kernels."""
+    return ENTRY_ROUNDING * float(c.dense.signal) * float(np.abs(c.dense.weights).sum()) ** 2
+
+
 def check_likelihood(c):
     """The log likelihood: its error in nats if it is exact, else in stated standard errors."""
     value, stated = c.gp.posterior_.log_likelihood()
@@ -232,7 +237,7 @@ def check_likelihood(c):
     quantity = "estimated likelihood" if stated else "likelihood"
     # Rounding of the sums, and the change by omitted eigenvalues that the report states.
     allowed = c.tolerance(quantity) + c.gp.report_.truncation * n
-    allowed += 1e-9 * (abs(true) + float(c.dense.whitened @ c.dense.whitened))
+    allowed += 1e-9 * (abs(true) + float(c.dense.whitened @ c.dense.whitened)) + entry_rounding(c)
     if c.by_residual:
         weights = np.linalg.norm(c.dense.weights.astype(float))
         allowed += weights * c.gp.posterior_.plan.method.solver.rtol * np.linalg.norm(c.dense.residuals.astype(float))
@@ -262,7 +267,7 @@ def check_gradient(c):
     gradients = torch.autograd.grad(found.objective, list(parameters.values()), allow_unused=True)
     by_name = dict(zip(parameters, gradients, strict=True))
     twins = dict(c.model.named_modules())
-    rounding = ENTRY_ROUNDING * float(c.dense.signal) * float(np.abs(c.dense.weights).sum()) ** 2
+    rounding = entry_rounding(c)
     for name, gradient in by_name.items():
         owner, _, raw = name.rpartition(".")
         if gradient is None or not raw.startswith("raw_") or "noise" in name or raw == "raw_var":
@@ -276,8 +281,10 @@ def check_gradient(c):
         by_log = (gradient.double() * value.detach() / slope).flatten().numpy()
         for position, slope_found in enumerate(by_log):
             true, information = c.dense.score(twin, attribute, position)
+            # The oracle's own error, by half the step.
+            doubt = abs(c.dense.score(twin, attribute, position, 1e-4)[0] - true)
             unit = math.hypot(information, 1.0)
-            allowed = c.tolerance("gradient") + rounding / unit
+            allowed = c.tolerance("gradient") + (rounding + 2 * doubt) / unit
             yield worst("gradient", (slope_found - true) / unit, allowed, f"{name}[{position}]")
 
 

@@ -134,10 +134,11 @@ def points_off_grid(rng, x, kernel, spread):
     return np.stack([inside, near, outside])
 
 
-def standardized(x):
-    """As the library scales the columns of coordinates whose points all have data."""
-    scale = x.std(axis=0)
-    return (x - x.mean(axis=0)) / np.where(scale > 0, scale, 1.0)
+def standardized(x, observed, k):
+    """As the library scales the columns of the coordinates of factor k: by the points that have data."""
+    used = observed.any(axis=tuple(j for j in range(observed.ndim) if j != k))
+    scale = x[used].std(axis=0)
+    return (x - x[used].mean(axis=0)) / np.where(scale > 0, scale, 1.0)
 
 
 def problem(seed):
@@ -157,7 +158,8 @@ def problem(seed):
     fit, standardize = bool(rng.random() < 0.04), bool(rng.random() < 0.8)
     # The kernels see scaled coordinates.
     categorical = [any(isinstance(p, (gk.IndexKernel, gk.HammingIMQKernel)) for p in k.modules()) for k in kernels]
-    seen = [x if c or not standardize else standardized(x) for x, c in zip(points, categorical, strict=True)]
+    pairs = enumerate(zip(points, categorical, strict=True))
+    seen = [x if c or not standardize else standardized(x, observed, k) for k, (x, c) in pairs]
     draw, variance = prior_draw(rng, kernels, seen)
     relative = log_uniform(rng, QUIETEST, LOUDEST)
     known = rng.random() < 0.2

@@ -8,8 +8,8 @@ NUMERICAL = ("rbf", "matern12", "matern32", "matern52", "rq", "periodic", "cosin
 LAYOUTS = ("regular", "random", "clusters", "logarithmic", "near-duplicates")
 
 # GPyTorch computes distances as |x|^2 + |z|^2 - 2 x z, which has no digits left for points 1e-8 apart: a kernel with a
-# kink at zero, such as Matern-1/2, is then off by 1e-8.
-CLOSEST = 1e-6
+# kink at zero, such as Matern-1/2, is then off by 1e-8; at CLOSEST by 1e-11.
+CLOSEST = 1e-5
 
 
 def log_uniform(rng, low, high):

@@ -9,7 +9,7 @@ PAGE = """# Accuracy
 
 How far the results of lkgp are from those of a dense computation in extended precision that shares no code with it, on
 {count} random problems: every way of inference; every kernel, with sums and products; one to three factors; regular,
-clustered and nearly equal coordinates (down to a millionth of their spread); gaps at random, in rows, in blocks, as
+clustered and nearly equal coordinates (down to 1e-5 of their spread); gaps at random, in rows, in blocks, as
 staircases, all cells but one; noise variances from 1e-8 to 1e2 of that of the signal, and known ones over six decades;
 values from 1e-6 to 1e6 with offsets of up to 10,000 times that; float32 and float64. Most have up to 150 cells, some up
 to 500, because the dense computation has to follow. This page is written by

@@ -8,7 +8,7 @@ from tests.torture.running import run
 from lkgp.inference import methods
 
 # Sixteen parts, so that two processes share them evenly.
-PARTS, PROBLEMS_A_PART = 16, 12
+PARTS, PROBLEMS_A_PART = 16, 28
 
 
 @pytest.mark.parametrize("part", range(PARTS))

@@ -32,7 +32,7 @@ TOLERANCES = {
     "sample covariance": Tolerance(0.1, 0.2, 0.4, "standard errors; the tolerance is as for covariances, beyond them"),
     "likelihood": Tolerance(1e-3, 1e-3, 0.5, "nats"),
     "estimated likelihood": Tolerance(1e-2, 1e-2, 0.5, "stated standard errors; the tolerance is in nats, beyond ten"),
-    "gradient": Tolerance(0.01, 0.1, 0.2, "posterior standard deviations of the logarithm of a hyperparameter"),
+    "gradient": Tolerance(0.01, 0.2, 0.4, "posterior standard deviations of the logarithm of a hyperparameter"),
 }
 # Standard errors of a likelihood that are not yet wrong. With 8 probes, Student's t has 7 degrees of freedom, and
 # exceeds 10 in 2 of 100,000 cases.
@@ -43,8 +43,8 @@ FALSE_ALARM = 1e-9
 NORMAL_LIMIT = float(stats.norm.isf(FALSE_ALARM))
 # Draws at some cells are those at all cells up to the rounding of the products, in posterior standard deviations.
 SAME_DRAWS = {"exact": 1e-3, "solved": 1e-3, "single": 0.2}
-# Rounding of the entries of a kernel, which a^T dA a multiplies by products of the weights a: of note only for values
-# that the model does not expect.
+# Rounding of the entries of a kernel, which the likelihood and its gradient multiply by products of the weights a: of
+# note only for values that the model does not expect.
 ENTRY_ROUNDING = 10 * 2.0**-53
 
 

@@ -109,7 +109,8 @@ class SampleEquations(TruncatedEquations):
             relative = weights / weights.square().mean().sqrt().clamp(min=1e-300)
             excess = torch.maximum(excess, (share * relative).to(excess))
         unresolved = unresolved_share(deviations, self.system.kernel_rounding)
-        return excess.clamp(min=unresolved / UNRESOLVED)
+        # a tensor of float64 first, because the number may exceed float32
+        return torch.maximum(excess, excess.new_tensor(unresolved / UNRESOLVED, dtype=torch.float64).to(excess))
 
 
 class PredictionEquations(TruncatedEquations):

@@ -105,7 +105,8 @@ class FactorBasis:
 
     def coefficients(self, cross: Tensor) -> Tensor:
         """C with C C'^T = K between points, (n', r), from their covariances `cross` (n', n_k) with this factor."""
-        return (cross @ self.vectors) / self.values.sqrt()
+        # A factor that is zero keeps one eigenvalue of zero, whose covariances are zero, too.
+        return (cross @ self.vectors) / self.values.clamp(min=torch.finfo(self.values.dtype).tiny).sqrt()
 
 
 def product_roots(bases: Sequence[FactorBasis]) -> Tensor:
