@@ -14,7 +14,7 @@ from torch import Tensor
 from lkgp.data.grid import PartialGrid
 from lkgp.data.readers import ArrayKind, Observations, add_cells, from_array, from_table, same_measurements
 from lkgp.data.standardization import Standardization
-from lkgp.errors import FileError, InputError, NotFittedError, complain
+from lkgp.errors import InputError, NotFittedError, complain
 from lkgp.fitting import Optimizer
 from lkgp.gp.new_model import new_model
 from lkgp.gp.pipeline import Engine
@@ -22,9 +22,11 @@ from lkgp.gp.requests import as_seed, noise_at, noise_everywhere, requested_poin
 from lkgp.inference import Choice, Plan, check_choice, plan
 from lkgp.model import LatentKroneckerGP, Mean, Noise
 from lkgp.persistence import ModelContents
+from lkgp.persistence.damage import naming_the_file
 from lkgp.persistence.estimator import build_settings_of, describe_settings_of
 from lkgp.persistence.fitted import describe_state, rebuild_state
 from lkgp.persistence.state import FittedState
+from lkgp.persistence.state_checks import check_contents
 from lkgp.posterior import Posterior, PosteriorDraws, row_moments
 from lkgp.report import Report, print_progress
 
@@ -327,20 +329,14 @@ class LKGP:
     @classmethod
     def from_contents(cls, contents: ModelContents) -> "LKGP":
         """Rebuild a fitted model from the contents of a file."""
-        try:
-            gp = cls(**build_settings_of(contents.header, contents.tensors))
-            gp._state = rebuild_state(
-                contents.header, contents.tensors, dtype=gp.dtype, seed=gp.seed, max_memory=gp.max_memory
-            )
-            gp._report = Report.from_dict(contents.header["report"])
+        header, tensors = contents.header, contents.tensors
+        with naming_the_file(contents.source):
+            check_contents(header, tensors)
+            gp = cls(**build_settings_of(header, tensors))
+            gp._state = rebuild_state(header, tensors, dtype=gp.dtype, seed=gp.seed, max_memory=gp.max_memory)
+            gp._report = Report.from_dict(header["report"])
             gp._reported = set(gp._state.posterior.draw_store.kept)
-            return gp
-        except FileError:
-            raise
-        except (KeyError, TypeError, AttributeError, IndexError, RuntimeError, ValueError) as error:
-            raise FileError(
-                f"{contents.source} is incomplete or damaged ({type(error).__name__}: {error}); save the model again."
-            ) from None
+        return gp
 
     # Internals
 

@@ -114,6 +114,10 @@ class Method(Settings, ABC):
     def plan(self, problem: PlanningProblem) -> Plan:
         """Plan the computation and predict its cost; an obstacle is part of the plan, not an error."""
 
+    def obstacle(self, num_factors: int) -> str:
+        """Why these settings cannot be used with this many factors, whatever the data are; empty if they can."""
+        return ""
+
     def for_fitting(self) -> "Method":
         """A copy with looser tolerances that are sufficient while hyperparameters are being fitted."""
         return self

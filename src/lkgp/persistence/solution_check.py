@@ -1,0 +1,75 @@
+"""Check that a solution read from a file belongs to its model, at a few cells: a full check would take a product with A.
+
+At an observed cell i, the equations A a = y - m with A = P K P^T + D say
+
+    k(x_i, X) a + D_i a_i  =  y_i - m
+"""
+
+import math
+
+import torch
+from torch import Tensor
+
+from lkgp.data.readers import Observations
+from lkgp.model import LatentKroneckerGP
+from lkgp.persistence.damage import Damage
+from lkgp.solvers import Solution
+
+# The number of cells at which the equations are checked, spread over the observed ones.
+CHECKED_CELLS = 8
+# How many times larger than stated a residual may be at a single cell, and how many roundings an error may have.
+# Residuals are stated for all cells together, so a correct solution keeps well below.
+SLACK, ROUNDINGS = 10.0, 1e4
+# The relative residual that a converged solve may have without stating it: settings of users can be looser than this,
+# but those solves state their residuals.
+LEAST_RESIDUAL = 1e-5
+
+
+@torch.no_grad()
+def check_solution(model: LatentKroneckerGP, data: Observations, solution: Solution) -> None:
+    """Refuse a model that is not finite over its own grid, or whose weights do not solve its equations.
+
+    model, data: in the model's units; solution: of A a = y - m, (n, 1)
+    """
+    grid, weights = data.grid, solution.values[:, 0].double()
+    variance = largest_variance(model, data)
+    noise, right = model.noise_diagonal(data).double(), model.residuals(data).double()
+    if not bool(torch.isfinite(noise).all()) or not bool((noise > 0).all()):
+        raise Damage("its noise is not positive everywhere")
+    # |k(x, X) a| <= max k(x, x) |a|_1: the largest value that a prediction can have
+    reach = variance * float(weights.abs().sum())
+    if not math.isfinite(reach) or not bool(torch.isfinite(right).all()):
+        raise Damage("its weights are too large for its kernels")
+    cells = torch.linspace(0, grid.num_observed - 1, min(CHECKED_CELLS, grid.num_observed)).long()
+    points = [x[index[cells]] for x, index in zip(grid.coords, grid.axis_index, strict=True)]
+    left = sum_over_terms(model, data, points, weights) + noise.expand(grid.num_observed)[cells] * weights[cells]
+    residual = max(float(solution.residuals.max()), LEAST_RESIDUAL) if solution.converged else math.inf
+    rounding = ROUNDINGS * torch.finfo(data.values.dtype).eps * (reach + float((noise * weights).abs().max()))
+    error = float((left - right.expand(grid.num_observed)[cells]).abs().max())
+    # written so that NaN is refused
+    if not error <= SLACK * residual * float(right.norm()) + rounding:
+        raise Damage("its weights do not solve the equations of its model")
+
+
+def largest_variance(model: LatentKroneckerGP, data: Observations) -> float:
+    """The largest prior variance on the grid."""
+    total = 0.0
+    for term in model.terms:
+        variances = [term.factor_variance(k, x).double() for k, x in enumerate(data.grid.coords)]
+        if not all(bool((torch.isfinite(v) & (v >= 0)).all()) for v in variances):
+            raise Damage("its kernels are not finite on its grid")
+        total += math.prod(float(v.max()) for v in variances)
+    return total
+
+
+def sum_over_terms(model: LatentKroneckerGP, data: Observations, points: list[Tensor], weights: Tensor) -> Tensor:
+    """k(x_i, X) a at single cells, (m,); points: their coordinates, (m, d_k) for every factor."""
+    total = weights.new_zeros(len(points[0]))
+    for term in model.terms:
+        # the covariance of cell i with every observed cell: the product over the factors, one cell at a time
+        for i in range(len(total)):
+            covariance = weights
+            for k, index in enumerate(data.grid.axis_index):
+                covariance = covariance * term.cross_factor(k, points[k][i : i + 1], data.grid.coords[k])[0, index]
+            total[i] += covariance.sum()
+    return total
