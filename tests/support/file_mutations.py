@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from lkgp import LKGP, FileError
+from lkgp.model.kernels import is_discrete
 from lkgp.persistence.kernels import KERNELS
 from lkgp.settings import Settings
 from lkgp.xarray import FieldModel
@@ -374,13 +375,20 @@ def outcome_of(content: bytes) -> Outcome:
     return Outcome(verdict, seconds, memory, message)
 
 
+def elsewhere(gp: LKGP) -> list[np.ndarray | None]:
+    """Points beside those of the grid; None for factors of categories."""
+    return [
+        None if is_discrete(kernel) else (x[:2] + 0.01 * (x.amax(dim=0) - x.amin(dim=0))).numpy()
+        for kernel, x in zip(gp.model_.kernels, gp.grid_.coords, strict=True)
+    ]
+
+
 def judge(gp: LKGP, model: LKGP | FieldModel) -> tuple[str, str]:
     """Whether a model that was loaded predicts finite numbers."""
     if gp.posterior_.plan.method.num_samples * gp.grid_.num_cells > MOST_SAMPLED:
         return "not tried", ""
     try:
-        elsewhere = [x[:2] + 0.01 * (x.max(dim=0).values - x.min(dim=0).values) for x in gp.grid_.coords]
-        numbers = [*gp.predict(), *gp.predict([x.numpy() for x in elsewhere]), gp.sample(2)]
+        numbers = [*gp.predict(), *gp.predict(elsewhere(gp)), gp.sample(2)]
         if isinstance(model, FieldModel):
             numbers += [array.values for array in model.predict(observation_noise=False).data_vars.values()]
             numbers[-2:] = [values[np.isfinite(model.observed.values)] for values in numbers[-2:]]

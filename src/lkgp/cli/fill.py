@@ -25,11 +25,12 @@ from lkgp.cli.options import (
     Variables,
     read_size,
 )
-from lkgp.cli.outputs import check_output, model_paths
+from lkgp.cli.outputs import check_paths, model_paths
 from lkgp.cli.progress import solve_progress
 from lkgp.cli.source import Source
 from lkgp.errors import InputError
 from lkgp.machine import peak_memory
+from lkgp.persistence.paths import check_distinct
 from lkgp.webpage import write_page
 from lkgp.xarray.datasets import check, insert_filled
 from lkgp.xarray.formats import is_table
@@ -84,11 +85,15 @@ def fill(
         began = perf_counter()
         if is_table(source) != is_table(output):
             raise InputError(f"{source.name} and {output.name} must both be tables, or both be gridded files.")
-        check_outputs([output, report], overwrite)
+        inputs, outputs = {"INPUT": source}, {"OUTPUT": output}
+        # With several variables, the names of the models follow from it; until then, it stands for them.
+        check_distinct(inputs, outputs | ({} if model is None else {"--model": model}))
+        check_paths(inputs, outputs, {"--report": report}, overwrite)
         opened = Source.open(source, variable, time, station, date_format, quiet)
         fields = [opened.dataset[name] for name in opened.variables]
         models = model_paths(model, opened.variables)
-        check_outputs(models, overwrite)
+        named = {"--model" if path == model else f"--model for {name}": path for name, path in models.items()}
+        check_paths(inputs, outputs, {"--report": report, **named}, overwrite)
         choice = FactorChoice.read(space, opened.time, factor)
         for field in fields:
             check(field, space=choice.space, time=choice.time, factors=choice.factors, max_gap=max_gap)
@@ -111,7 +116,7 @@ def fill(
         # The result of the longest computation is written before anything else is done with it.
         opened.write(reduce(insert_filled, (one.filled for one in variables), opened.dataset), output, smooth)
     with report_errors(stopped=f"stopped; {output} was written, but other outputs may be missing.", quiet=quiet):
-        for one, path in zip(variables, models, strict=False):
+        for one, path in zip(variables, models.values(), strict=False):
             one.fitted.save(path)
         if validate or report is not None:
             variables = validated(variables, seed, quiet)
@@ -123,13 +128,6 @@ def fill(
             print_summary(output, models, variables, perf_counter() - began)
         elif verbose:
             print_result(output, models, variables, perf_counter() - began)
-
-
-def check_outputs(paths: Sequence[Path | None], overwrite: bool) -> None:
-    """Refuse paths that cannot, or must not, be written; None is one that was not given."""
-    for path in paths:
-        if path is not None:
-            check_output(path, overwrite)
 
 
 def validated(variables: Sequence[FilledVariable], seed: int, quiet: bool) -> list[FilledVariable]:
@@ -145,11 +143,11 @@ def print_scores(variables: Sequence[FilledVariable]) -> None:
             print_line(str(one.checked))
 
 
-def print_summary(output: Path, models: list[Path], variables: Sequence[FilledVariable], seconds: float) -> None:
+def print_summary(output: Path, models: dict[str, Path], variables: Sequence[FilledVariable], seconds: float) -> None:
     """Print everything that was done as JSON."""
     summary = {
         "output": str(output),
-        "models": [str(path) for path in models],
+        "models": [str(path) for path in models.values()],
         "variables": [one.summary() for one in variables],
         "seconds": seconds,
         "peak_memory": peak_memory(),
@@ -157,9 +155,9 @@ def print_summary(output: Path, models: list[Path], variables: Sequence[FilledVa
     print_line(json.dumps(summary))
 
 
-def print_result(output: Path, models: list[Path], variables: Sequence[FilledVariable], seconds: float) -> None:
+def print_result(output: Path, models: dict[str, Path], variables: Sequence[FilledVariable], seconds: float) -> None:
     """Print what was written, and what that took."""
-    for one, path in zip(variables, models, strict=False):
+    for one, path in zip(variables, models.values(), strict=False):
         print_line(f"saved the model of {one.fitted.name} to {path}")
     counts = ", ".join(f"{one.count} cells of {one.fitted.name}" for one in variables)
     memory = peak_memory() / 1e9

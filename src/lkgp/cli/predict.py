@@ -6,7 +6,7 @@ from lkgp.cli.console import print_line, typer
 from lkgp.cli.coordinates import read_coordinates
 from lkgp.cli.errors import report_errors
 from lkgp.cli.options import At, Like, Overwrite, PredictionOutput, SavedModel
-from lkgp.cli.outputs import check_output
+from lkgp.cli.outputs import check_paths
 from lkgp.xarray import FieldModel
 from lkgp.xarray.formats.files import write_dataset
 
@@ -26,7 +26,7 @@ def predict(
     Without --at and --like, predictions are for the grid of the data.
     """
     with report_errors():
-        check_output(output, overwrite)
+        check_paths({"MODEL": model, "--like": like}, {"OUTPUT": output}, {}, overwrite)
         fitted = FieldModel.load(model)
         coordinates = read_coordinates(fitted, at, like)
         write_dataset(fitted.predict(coordinates, observation_noise=not field_only), output)

@@ -6,7 +6,7 @@ from lkgp.cli.console import print_line, typer
 from lkgp.cli.coordinates import read_coordinates
 from lkgp.cli.errors import report_errors
 from lkgp.cli.options import At, Like, Overwrite, PredictionOutput, SavedModel
-from lkgp.cli.outputs import check_output
+from lkgp.cli.outputs import check_paths
 from lkgp.xarray import FieldModel
 from lkgp.xarray.formats.files import write_dataset
 
@@ -25,7 +25,7 @@ def sample(
     Without --at and --like, the fields are drawn on the grid of the data.
     """
     with report_errors():
-        check_output(output, overwrite)
+        check_paths({"MODEL": model, "--like": like}, {"OUTPUT": output}, {}, overwrite)
         fitted = FieldModel.load(model)
         coordinates = read_coordinates(fitted, at, like)
         write_dataset(fitted.sample(samples, coordinates, seed=seed).to_dataset(), output)

@@ -138,10 +138,10 @@ def rebuild_state(
     if {parameter.dtype for parameter in model.parameters()} != {dtype}:
         raise Damage(f"not all parameters of the model are {dtype_name(dtype)} numbers")
     solution = _build_solution(header["solution"], weights[:, None])
-    check_solution(model, data, solution)
+    draws = [_build_solution(spec["solution"], tensors[f"draws.{i}"]) for i, spec in enumerate(header["draws"])]
+    check_solution(model, data, solution, draws)
     posterior = Posterior(model, data, plan, seed=seed, max_memory=max_memory, solution=solution)
     for i, spec in enumerate(header["draws"]):
         log = [[tensors[f"draws.{i}.{j}.{k}"] for k in range(num_factors)] for j in range(spec["asked"])]
-        solution = _build_solution(spec["solution"], tensors[f"draws.{i}"])
-        posterior.draw_store.restore(spec["num"], spec["seed"], solution, log)
+        posterior.draw_store.restore(spec["num"], spec["seed"], draws[i], log)
     return FittedState(observations, kind, tensors.get("noise_everywhere"), standardization, posterior)

@@ -6,6 +6,7 @@ At an observed cell i, the equations A a = y - m with A = P K P^T + D say
 """
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -23,13 +24,15 @@ SLACK, ROUNDINGS = 10.0, 1e4
 # The relative residual that a converged solve may have without stating it: settings of users can be looser than this,
 # but those solves state their residuals.
 LEAST_RESIDUAL = 1e-5
+# Standard deviations that no normal number exceeds, and the largest value whose square is still finite.
+MOST_DEVIATIONS, MOST_REACH = 40.0, 1e150
 
 
 @torch.no_grad()
-def check_solution(model: LatentKroneckerGP, data: Observations, solution: Solution) -> None:
+def check_solution(model: LatentKroneckerGP, data: Observations, solution: Solution, draws: Sequence[Solution]) -> None:
     """Refuse a model that is not finite over its own grid, or whose weights do not solve its equations.
 
-    model, data: in the model's units; solution: of A a = y - m, (n, 1)
+    model, data: in the model's units; solution: of A a = y - m, (n, 1); draws: of A v = f + e, each (n, num)
     """
     grid, weights = data.grid, solution.values[:, 0].double()
     variance = largest_variance(model, data)
@@ -38,7 +41,7 @@ def check_solution(model: LatentKroneckerGP, data: Observations, solution: Solut
         raise Damage("its noise is not positive everywhere")
     # |k(x, X) a| <= max k(x, x) |a|_1: the largest value that a prediction can have
     reach = variance * float(weights.abs().sum())
-    if not math.isfinite(reach) or not bool(torch.isfinite(right).all()):
+    if not reach <= MOST_REACH or not bool(torch.isfinite(right).all()):
         raise Damage("its weights are too large for its kernels")
     cells = torch.linspace(0, grid.num_observed - 1, min(CHECKED_CELLS, grid.num_observed)).long()
     points = [x[index[cells]] for x, index in zip(grid.coords, grid.axis_index, strict=True)]
@@ -49,6 +52,13 @@ def check_solution(model: LatentKroneckerGP, data: Observations, solution: Solut
     # written so that NaN is refused
     if not error <= SLACK * residual * float(right.norm()) + rounding:
         raise Damage("its weights do not solve the equations of its model")
+    # |v| <= |f + e| / (smallest eigenvalue of A), where f and e have standard deviations of at most sqrt(max k(x, x)) and
+    # max sqrt(D), and the smallest eigenvalue is at least min D
+    size = math.sqrt(grid.num_observed * (variance + float(noise.max())))
+    bound = SLACK * MOST_DEVIATIONS * size / float(noise.min())
+    for one in draws:
+        if not float(one.values.double().norm(dim=0).max()) <= min(bound, MOST_REACH / max(variance, 1.0)):
+            raise Damage("the weights of its draws are too large for its kernels")
 
 
 def largest_variance(model: LatentKroneckerGP, data: Observations) -> float:
