@@ -37,7 +37,22 @@ STRANGE_NUMBERS = [
     *(0, -1, 1, 2, 3, 7, 1000, -1000, 2**31, 2**63, -(2**70), 10**30, 10**400, 0.0, -0.0, 0.5, -2.5, 1e-320, 1e-200),
     *(1e-12, 1e12, 1e154, 1e200, 1.7e308, float("nan"), float("inf"), -float("inf")),
 ]
-STRANGE_VALUES = [None, True, False, "", "0", "nan", "float64", "__class__", [], {}, [[]], [None], {"class": "Plan"}, "x" * 5000]
+STRANGE_VALUES = [
+    None,
+    True,
+    False,
+    "",
+    "0",
+    "nan",
+    "float64",
+    "__class__",
+    [],
+    {},
+    [[]],
+    [None],
+    {"class": "Plan"},
+    "x" * 5000,
+]
 
 
 @dataclass
@@ -187,7 +202,7 @@ def numbers_of(file: File, rng: random.Random) -> tuple[str, np.ndarray]:
 
 def strange_number(file: File, rng: random.Random) -> None:
     name, values = numbers_of(file, rng)
-    strange = np.float64(rng.choice([number for number in STRANGE_NUMBERS if abs(number) < 2**70 or number != number]))
+    strange = np.float64(rng.choice([n for n in STRANGE_NUMBERS if isinstance(n, float) or abs(n) < 2**70]))
     with np.errstate(over="ignore"):
         values[rng.randrange(len(values)) if rng.random() < 0.7 else slice(None)] = strange.astype(values.dtype)
     file.tensors[name] = (*file.tensors[name][:2], values.tobytes())
@@ -322,7 +337,7 @@ class Outcome:
     """What became of a file.
 
     verdict: "refused", "sound", "not tried" for a file that loads but asks for very many samples, or what was wrong
-    seconds, memory: of loading it; bytes of memory are 0 where they cannot be measured
+    seconds, memory: of loading it: processor time, whatever else the machine does, and bytes, 0 if they are not known
     """
 
     verdict: str
@@ -359,17 +374,17 @@ def outcome_of(content: bytes) -> Outcome:
         path = Path(folder) / "model.lkgp"
         path.write_bytes(content)
         forget_peak()
-        before, began = resident("VmRSS"), time.perf_counter()
+        before, began = resident("VmRSS"), time.process_time()
         model, verdict, message = None, "refused", ""
         try:
-            model = (FieldModel if b"field.labels" in content else LKGP).load(path)
+            model = (FieldModel if b'\\"field\\":' in content else LKGP).load(path)
         except FileError as error:
             message = str(error)
             if str(path) not in message or "\n" in message:
                 verdict = "a message that does not name the file in one line"
         except Exception as error:
             verdict, message = f"{type(error).__name__} while loading", str(error)
-        seconds, memory = time.perf_counter() - began, max(resident("VmHWM") - before, 0.0)
+        seconds, memory = time.process_time() - began, max(resident("VmHWM") - before, 0.0)
         if model is not None:
             verdict, message = judge(model.gp if isinstance(model, FieldModel) else model, model)
     return Outcome(verdict, seconds, memory, message)

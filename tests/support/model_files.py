@@ -54,7 +54,11 @@ def composed_kernels(path: Path) -> None:
     values[rng.random(values.shape) < 0.3] = np.nan
     smooth = RBFKernel(ard_num_dims=2, lengthscale_prior=LogNormalPrior(0.0, 1.0))
     periodic = PeriodicKernel(lengthscale_constraint=Interval(0.1, 5.0)) * MaternKernel(nu=1.5)
-    kernels = [IndexKernel(num_tasks=3, rank=2), ScaleKernel(periodic + RQKernel()), smooth + LinearKernel(active_dims=(0,))]
+    kernels = [
+        IndexKernel(num_tasks=3, rank=2),
+        ScaleKernel(periodic + RQKernel()),
+        smooth + LinearKernel(active_dims=(0,)),
+    ]
     solver = ObservationSpace(num_samples=4)
     gp = LKGP(kernels, solver=solver).fit([codes, times, places], values, optimize=False)
     gp.predict()
@@ -66,6 +70,5 @@ def labelled_field(path: Path) -> None:
     lkgp.xarray.fit(small_field(places=(2, 3), times=16).rename("t2m")).save(path)
 
 
-KINDS = {
-    kind.__name__: kind for kind in (learned_and_drawn, known_noise, repeated_measurements, composed_kernels, labelled_field)
-}
+WRITERS = (learned_and_drawn, known_noise, repeated_measurements, composed_kernels, labelled_field)
+KINDS = {write.__name__: write for write in WRITERS}

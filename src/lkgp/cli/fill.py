@@ -25,7 +25,7 @@ from lkgp.cli.options import (
     Variables,
     read_size,
 )
-from lkgp.cli.outputs import check_paths, model_paths
+from lkgp.cli.outputs import check_outputs, given_paths, model_paths
 from lkgp.cli.progress import solve_progress
 from lkgp.cli.source import Source
 from lkgp.errors import InputError
@@ -34,6 +34,7 @@ from lkgp.persistence.paths import check_distinct
 from lkgp.webpage import write_page
 from lkgp.xarray.datasets import check, insert_filled
 from lkgp.xarray.formats import is_table
+from lkgp.xarray.formats.files import find_written_format
 
 Smooth = Annotated[bool, typer.Option("--smooth", help="Also replace observed values with the noise-free field.")]
 NeverObserved = Annotated[
@@ -85,15 +86,16 @@ def fill(
         began = perf_counter()
         if is_table(source) != is_table(output):
             raise InputError(f"{source.name} and {output.name} must both be tables, or both be gridded files.")
-        inputs, outputs = {"INPUT": source}, {"OUTPUT": output}
-        # With several variables, the names of the models follow from it; until then, it stands for them.
-        check_distinct(inputs, outputs | ({} if model is None else {"--model": model}))
-        check_paths(inputs, outputs, {"--report": report}, overwrite)
+        inputs, outputs = {"INPUT": source}, {"OUTPUT": output, "--report": report}
+        folders = ["OUTPUT"] if find_written_format(output).is_folder else []
+        # With several variables, the names of the models follow from --model; until they are known, it stands for them.
+        check_distinct(inputs, given_paths({**outputs, "--model": model}))
+        check_outputs(inputs, outputs, overwrite=overwrite, folders=folders)
         opened = Source.open(source, variable, time, station, date_format, quiet)
         fields = [opened.dataset[name] for name in opened.variables]
         models = model_paths(model, opened.variables)
         named = {"--model" if path == model else f"--model for {name}": path for name, path in models.items()}
-        check_paths(inputs, outputs, {"--report": report, **named}, overwrite)
+        check_outputs(inputs, {**outputs, **named}, overwrite=overwrite, folders=folders)
         choice = FactorChoice.read(space, opened.time, factor)
         for field in fields:
             check(field, space=choice.space, time=choice.time, factors=choice.factors, max_gap=max_gap)

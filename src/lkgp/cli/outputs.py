@@ -1,30 +1,33 @@
 """Checks of all paths of a command, before anything is read or computed."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from lkgp.persistence.paths import check_distinct, check_writable
-from lkgp.xarray.formats.files import find_written_format
 
 
-def check_paths(
+def check_outputs(
     inputs: Mapping[str, Path | None],
-    data: Mapping[str, Path],
-    others: Mapping[str, Path | None],
+    outputs: Mapping[str, Path | None],
+    *,
     overwrite: bool,
+    folders: Collection[str] = (),
 ) -> None:
-    """Refuse paths that cannot, or must not, be written, and outputs that would replace an input or each other.
+    """Refuse outputs that cannot, or must not, be written, or that would replace an input or each other.
 
-    Paths have the names under which users know them, such as INPUT and --report; None is one that was not given.
-
-    inputs: what is read; data: outputs whose format follows from their name; others: further outputs, which are files
+    inputs, outputs: paths by the names under which users know them, such as INPUT and --report; None is one that was
+        not given
     overwrite: whether existing files may be replaced
+    folders: the names of outputs that are folders of files, as Zarr stores are
     """
-    folders = {name: find_written_format(path).is_folder for name, path in data.items()}
-    outputs = {name: path for name, path in {**data, **others}.items() if path is not None}
-    check_distinct({name: path for name, path in inputs.items() if path is not None}, outputs)
-    for name, path in outputs.items():
-        check_writable(path, overwrite=overwrite, is_folder=folders.get(name, False))
+    check_distinct(given_paths(inputs), given_paths(outputs))
+    for name, path in given_paths(outputs).items():
+        check_writable(path, overwrite=overwrite, is_folder=name in folders)
+
+
+def given_paths(paths: Mapping[str, Path | None]) -> dict[str, Path]:
+    """The paths that were given."""
+    return {name: path for name, path in paths.items() if path is not None}
 
 
 def model_paths(path: Path | None, variables: list[str]) -> dict[str, Path]:

@@ -14,7 +14,7 @@ STORE_FILES = ("zarr.json", ".zgroup", ".zmetadata", ".zattrs")
 # A disk with fewer free bytes than this counts as full. A few blocks may stay free when a write fails for
 # lack of space; a larger number would blame the disk for errors that have another cause.
 FULL_DISK = 16384
-# Characters of the name of a file in that of its temporary folder; with four bytes each, they fit into the 255 of a name.
+# Characters of the name of a file in that of its temporary folder: at four bytes each, they fit into the 255 of a name.
 SHOWN_CHARACTERS = 40
 
 

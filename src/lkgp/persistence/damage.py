@@ -7,7 +7,7 @@ from lkgp.errors import FileError
 from lkgp.persistence.atomic import first_line
 
 
-class Damage(Exception):
+class DamageError(Exception):
     """What is wrong, as half a sentence; `naming_the_file` completes it."""
 
 
@@ -18,7 +18,7 @@ def naming_the_file(source: str) -> Iterator[None]:
         yield
     except FileError as error:
         raise FileError(f"{source}: {error}") from None
-    except Damage as damage:
+    except DamageError as damage:
         raise FileError(f"{source} is damaged: {damage}; save the model again.") from None
     except MemoryError:
         raise  # of the machine, not of the file: nothing is built before its size is checked against the file
@@ -26,4 +26,6 @@ def naming_the_file(source: str) -> Iterator[None]:
         if "can't allocate memory" in str(error):  # torch has no error class of its own for a lack of memory
             raise
         what = f"{type(error).__name__}: {first_line(error)}"
-        raise FileError(f"{source} is damaged: its entries do not make a model ({what}); save the model again.") from None
+        raise FileError(
+            f"{source} is damaged: its entries do not make a model ({what}); save the model again."
+        ) from None

@@ -13,7 +13,7 @@ from lkgp.errors import InputError
 from lkgp.inference import Plan
 from lkgp.model import LatentKroneckerGP, check_kernel
 from lkgp.persistence import kernels as described
-from lkgp.persistence.damage import Damage
+from lkgp.persistence.damage import DamageError
 from lkgp.persistence.kernel_checks import MAX_STEPS, count_steps
 from lkgp.persistence.records import build_settings, describe_settings
 from lkgp.persistence.solution_check import check_solution
@@ -128,15 +128,15 @@ def rebuild_state(
     standardization = Standardization(scalings[-1], tuple(scalings[:-1]))
     plan = build_settings(header["plan"])
     if not isinstance(plan, Plan):
-        raise Damage("it does not name the inference method")
+        raise DamageError("it does not name the inference method")
     obstacle = plan.method.obstacle(num_factors)
     if obstacle:
-        raise Damage(f"its inference method cannot be used: {obstacle}")
+        raise DamageError(f"its inference method cannot be used: {obstacle}")
     model, data = build_model(header["model"], "model", tensors), standardization.apply(observations, dtype=dtype)
     for k, (kernel, x) in enumerate(zip(model.kernels, data.grid.coords, strict=True)):
         check_kernel(kernel, x, k)
     if {parameter.dtype for parameter in model.parameters()} != {dtype}:
-        raise Damage(f"not all parameters of the model are {dtype_name(dtype)} numbers")
+        raise DamageError(f"not all parameters of the model are {dtype_name(dtype)} numbers")
     solution = _build_solution(header["solution"], weights[:, None])
     draws = [_build_solution(spec["solution"], tensors[f"draws.{i}"]) for i, spec in enumerate(header["draws"])]
     check_solution(model, data, solution, draws)

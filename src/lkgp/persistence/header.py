@@ -2,7 +2,7 @@
 
 from typing import Any, Literal, NotRequired, TypedDict
 
-from lkgp.persistence.damage import Damage
+from lkgp.persistence.damage import DamageError
 from lkgp.persistence.plain_types import check_entries
 
 # Levels of lists and dictionaries in a description. Settings and kernels within the limits take fewer than half of it.
@@ -19,31 +19,70 @@ DtypeName = Literal["float16", "bfloat16", "float32", "float64"]
 Record = dict[str, Any]
 Described = dict[str, Any]
 
-SolutionEntry = TypedDict(
-    "SolutionEntry",
-    {"residuals": list[float], "iterations": int, "products": int, "reason": str, "rtol": float},
-)
-DrawsEntry = TypedDict("DrawsEntry", {"num": int, "seed": int, "asked": int, "solution": SolutionEntry})
-ModelEntry = TypedDict(
-    "ModelEntry", {"terms": list[list[Described]], "mean": Described, "noise": Described, "frozen": list[str]}
-)
-NoiseEntry = TypedDict("NoiseEntry", {"noise": Described, "frozen": list[str]})
-MeanEntry = TypedDict("MeanEntry", {"mean": Described, "frozen": list[str]})
-ArrayEntry = TypedDict("ArrayEntry", {"library": Literal["numpy", "torch"], "dtype": DtypeName})
-SettingsEntry = TypedDict(
-    "SettingsEntry",
-    {
-        "mean": float | None,
-        "noise": float | None,
-        "standardize": bool | Literal["values", "coordinates"],
-        "solver": Record | str,
-        "optimizer": Record | str,
-        "dtype": Literal["float32", "float64"],
-        "seed": int,
-        "max_memory": float | None,
-        "strict": bool,
-    },
-)
+
+class SolutionEntry(TypedDict):
+    """How a solve went; see `lkgp.solvers.Solution`."""
+
+    residuals: list[float]
+    iterations: int
+    products: int
+    reason: str
+    rtol: float
+
+
+class DrawsEntry(TypedDict):
+    """A set of draws; asked: how many requests for further points are to be repeated."""
+
+    num: int
+    seed: int
+    asked: int
+    solution: SolutionEntry
+
+
+class ModelEntry(TypedDict):
+    """A model without the values of its parameters; frozen: the names of those that are not learned."""
+
+    terms: list[list[Described]]
+    mean: Described
+    noise: Described
+    frozen: list[str]
+
+
+class NoiseEntry(TypedDict):
+    """A noise that the caller gave without kernels."""
+
+    noise: Described
+    frozen: list[str]
+
+
+class MeanEntry(TypedDict):
+    """A mean that the caller gave."""
+
+    mean: Described
+    frozen: list[str]
+
+
+class ArrayEntry(TypedDict):
+    """The kind of the caller's arrays."""
+
+    library: Literal["numpy", "torch"]
+    dtype: DtypeName
+
+
+class SettingsEntry(TypedDict):
+    """The arguments of `LKGP`; None where a noise or mean is described in an entry of its own."""
+
+    mean: float | None
+    noise: float | None
+    standardize: bool | Literal["values", "coordinates"]
+    solver: Record | str
+    optimizer: Record | str
+    dtype: Literal["float32", "float64"]
+    seed: int
+    max_memory: float | None
+    strict: bool
+
+
 Header = TypedDict(
     "Header",
     {
@@ -73,7 +112,7 @@ def check_depth(value: Any) -> None:
         ]
         if not level:
             return
-    raise Damage(f"its description is nested more than {MAX_DEPTH} levels deep")
+    raise DamageError(f"its description is nested more than {MAX_DEPTH} levels deep")
 
 
 def check_header(header: dict[str, Any]) -> None:

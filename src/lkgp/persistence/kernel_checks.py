@@ -5,42 +5,37 @@ from typing import Any, TypedDict
 
 from gpytorch.kernels import AdditiveKernel, IndexKernel, Kernel, ProductKernel, ScaleKernel
 
-from lkgp.persistence.damage import Damage
+from lkgp.persistence.damage import DamageError
 from lkgp.persistence.plain_types import check_entries
 
-# GPyTorch asks every kernel for the batch shapes of all kernels inside it, at every level again: a kernel takes one step
-# plus twice the steps of its parts, so that the work doubles with every level of nesting. A step takes about 10
-# microseconds, and loading asks a few times. This allows 11 levels, or a sum of 2000 kernels.
+# GPyTorch asks every kernel for the batch shapes of all kernels inside it, at every level again: a kernel takes one
+# step plus twice the steps of its parts, so that the work doubles with every level of nesting. A step takes about 10
+# microseconds, and loading asks a few times. This allows 11 levels around a kernel, or a sum of 2000 kernels.
 MAX_STEPS = 4096
 
 COMPOSED = (ScaleKernel, AdditiveKernel, ProductKernel)
-WholeNumbers = list[int] | None
-ComposedKernel = TypedDict(
-    "ComposedKernel",
-    {"class": str, "arguments": dict[str, Any], "parameters": dict[str, Any], "parts": list[dict[str, Any]]},
-)
-SingleKernel = TypedDict(
-    "SingleKernel",
-    {
-        "class": str,
-        "arguments": dict[str, Any],
-        "parameters": dict[str, Any],
-        "ard_num_dims": int | None,
-        "active_dims": WholeNumbers,
-    },
-)
-CategoryKernel = TypedDict(
-    "CategoryKernel",
-    {
-        "class": str,
-        "arguments": dict[str, Any],
-        "parameters": dict[str, Any],
-        "ard_num_dims": int | None,
-        "active_dims": WholeNumbers,
-        "num_tasks": int,
-        "rank": int,
-    },
-)
+# The entries of every kernel.
+AnyKernel = TypedDict("AnyKernel", {"class": str, "arguments": dict[str, Any], "parameters": dict[str, Any]})
+
+
+class ComposedKernel(AnyKernel):
+    """A kernel that is made of others."""
+
+    parts: list[dict[str, Any]]
+
+
+class SingleKernel(AnyKernel):
+    """A kernel over the columns of a factor, or over some of them."""
+
+    ard_num_dims: int | None
+    active_dims: list[int] | None
+
+
+class CategoryKernel(SingleKernel):
+    """An `IndexKernel`."""
+
+    num_tasks: int
+    rank: int
 
 
 def check_entries_of(
@@ -53,9 +48,9 @@ def check_entries_of(
     check_entries(spec, kind, place)
     allowed = {f"{name}_{what}" for name in parameters for what in ("constraint", "prior")}
     if set(spec["arguments"]) != set(plain) or not set(spec["parameters"]) <= allowed:
-        raise Damage(f"{place} has settings that do not belong to it")
+        raise DamageError(f"{place} has settings that do not belong to it")
     if composed and (not spec["parts"] or (cls is ScaleKernel and len(spec["parts"]) != 1)):
-        raise Damage(f"{place} has {len(spec['parts'])} parts")
+        raise DamageError(f"{place} has {len(spec['parts'])} parts")
 
 
 def check_size(spec: dict[str, Any], columns: int, numbers: int, place: str) -> None:
@@ -65,16 +60,16 @@ def check_size(spec: dict[str, Any], columns: int, numbers: int, place: str) -> 
     numbers: how many numbers the file holds; it holds every parameter
     """
     if count_steps(spec) > MAX_STEPS:
-        raise Damage(f"{place} has too many parts, or they are nested too deeply")
+        raise DamageError(f"{place} has too many parts, or they are nested too deeply")
     for part in walk(spec):
         ard, active = part.get("ard_num_dims"), part.get("active_dims")
         if ard is not None and not (isinstance(ard, int) and 1 <= ard <= columns):
-            raise Damage(f"{place} has {ard!r:.20} length scales where there are {columns} columns")
+            raise DamageError(f"{place} has {ard!r:.20} length scales where there are {columns} columns")
         if active is not None and not is_selection(active, columns):
-            raise Damage(f"{place} reads columns that its factor does not have")
+            raise DamageError(f"{place} reads columns that its factor does not have")
         tasks, rank = part.get("num_tasks", 1), part.get("rank", 1)
         if not all(isinstance(size, int) and size >= 1 for size in (tasks, rank)) or tasks * rank > numbers:
-            raise Damage(f"{place} has more categories than the file has numbers")
+            raise DamageError(f"{place} has more categories than the file has numbers")
 
 
 def is_selection(active: Any, columns: int) -> bool:

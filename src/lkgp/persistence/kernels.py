@@ -14,7 +14,7 @@ from torch import Tensor
 
 from lkgp.errors import InputError
 from lkgp.model import LearnedNoise, Mean, Noise
-from lkgp.persistence.damage import Damage
+from lkgp.persistence.damage import DamageError
 from lkgp.persistence.header import Described
 from lkgp.persistence.kernel_checks import check_entries_of
 from lkgp.persistence.plain_types import check_entries
@@ -42,9 +42,14 @@ PRIORS: dict[type, tuple[str, ...]] = {
     priors.HalfNormalPrior: ("scale",),
     priors.HalfCauchyPrior: ("scale",),
 }
-# The description of a likelihood.
-Likelihood = TypedDict("Likelihood", {"noise_constraint": NotRequired[Described], "noise_prior": NotRequired[Described]})
 CONSTRAINTS = (constraints.Positive, constraints.GreaterThan, constraints.LessThan, constraints.Interval)
+
+
+class Likelihood(TypedDict):
+    """The description of a likelihood."""
+
+    noise_constraint: NotRequired[Described]
+    noise_prior: NotRequired[Described]
 
 
 def _describe_constraint(constraint: constraints.Interval) -> dict[str, Any]:
@@ -225,4 +230,4 @@ def check_positive_parameters(module: torch.nn.Module, prefix: str) -> None:
             squares = values.double().square()
             if not bool((values > 0).all()) or not bool(((squares > 0) & torch.isfinite(squares)).all()):
                 parameter = name.removeprefix("raw_").removesuffix("_constraint")
-                raise Damage(f"the parameter {parameter} of the {prefix} is not a positive number")
+                raise DamageError(f"the parameter {parameter} of the {prefix} is not a positive number")

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from lkgp.errors import FileError, InputError
 from lkgp.persistence.atomic import first_line, write_atomically
-from lkgp.persistence.damage import Damage, naming_the_file
+from lkgp.persistence.damage import DamageError, naming_the_file
 from lkgp.persistence.header import MAX_CHARACTERS, MAX_CONTAINERS, MAX_DEPTH, check_depth
 from lkgp.persistence.version1 import migrate
 
@@ -57,7 +57,7 @@ def write(path: str | Path, header: dict[str, Any], tensors: dict[str, Tensor]) 
     model = json.dumps(header)
     try:
         read_description(model, tensors)
-    except Damage as damage:
+    except DamageError as damage:
         raise InputError(f"the model cannot be saved: {damage}; simplify it.") from None
     metadata = {"format": FORMAT, "version": str(VERSION), "model": model, "checksum": checksum(model, tensors)}
 
@@ -103,15 +103,15 @@ def read(path: str | Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
 def read_description(text: str, tensors: dict[str, Tensor]) -> dict[str, Any]:
     """The description of a model, if it is no larger and no deeper than that of a model can be."""
     if len(text) > most_characters(tensors) or text.count("[") + text.count("{") > MAX_CONTAINERS:
-        raise Damage(f"its description, of {len(text)} characters, is too large for a model")
+        raise DamageError(f"its description, of {len(text)} characters, is too large for a model")
     try:
         header = json.loads(text)
     except RecursionError:
-        raise Damage(f"its description is nested more than {MAX_DEPTH} levels deep") from None
+        raise DamageError(f"its description is nested more than {MAX_DEPTH} levels deep") from None
     except ValueError as error:
-        raise Damage(f"its description cannot be read ({first_line(error)})") from None
+        raise DamageError(f"its description cannot be read ({first_line(error)})") from None
     if not isinstance(header, dict):
-        raise Damage("its description is not a set of entries")
+        raise DamageError("its description is not a set of entries")
     check_depth(header)
     return header
 

@@ -4,7 +4,7 @@ import types
 from collections.abc import Mapping
 from typing import Any, Literal, NotRequired, Union, get_args, get_origin, get_type_hints, is_typeddict
 
-from lkgp.persistence.damage import Damage
+from lkgp.persistence.damage import DamageError
 
 # Whole numbers beyond 64 bits count nothing that exists, and most libraries cannot hold them. Seeds may be unsigned.
 LARGEST_INTEGER, SMALLEST_INTEGER = 2**64 - 1, -(2**63)
@@ -17,7 +17,7 @@ def check_type(value: Any, kind: Any, place: str) -> None:
     place: where the value stands, for the message, such as settings.seed
     """
     if not has_type(value, kind, place):
-        raise Damage(f"{place} is {shortened(value)}, which is not {type_name(kind)}")
+        raise DamageError(f"{place} is {shortened(value)}, which is not {type_name(kind)}")
 
 
 def has_type(value: Any, kind: Any, place: str) -> bool:
@@ -58,10 +58,10 @@ def check_entries(values: dict[str, Any], kind: Any, place: str) -> bool:
     hints = get_type_hints(kind)
     missing = sorted(kind.__required_keys__ - set(values))
     if missing:
-        raise Damage(f"{place or 'the description'} has no entry {missing[0]!r}")
+        raise DamageError(f"{place or 'the description'} has no entry {missing[0]!r}")
     unknown = sorted(set(values) - set(hints))
     if unknown:
-        raise Damage(f"{place or 'the description'} has an unknown entry {unknown[0]!r:.40}")
+        raise DamageError(f"{place or 'the description'} has an unknown entry {unknown[0]!r:.40}")
     for name, value in values.items():
         check_type(value, hints[name], f"{place}.{name}".lstrip("."))
     return True

@@ -8,7 +8,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 import numpy as np
 
 from lkgp.errors import FileError, InputError
-from lkgp.persistence.damage import Damage
+from lkgp.persistence.damage import DamageError
 from lkgp.persistence.plain_types import has_type, shortened
 from lkgp.settings import Settings
 
@@ -50,7 +50,7 @@ def build_settings(value: Any) -> Any:
     arguments = {}
     for name, described in value.items():
         if name != "class" and name not in kinds:
-            raise Damage(f"the setting {cls.__name__} has an unknown entry {name!r}")
+            raise DamageError(f"the setting {cls.__name__} has an unknown entry {name!r}")
         if name != "class":
             arguments[name] = _build_field(described, kinds[name], f"the entry {name!r} of {cls.__name__}")
     return cls(**arguments)
@@ -74,11 +74,11 @@ def _build_field(described: Any, kinds: tuple[Any, ...], place: str) -> Any:
     if isinstance(described, dict):
         built = build_settings(described)
         if Any not in kinds and not any(isinstance(built, kind) for kind in kinds if isinstance(kind, type)):
-            raise Damage(f"{place} is a {type(built).__name__}, which does not belong there")
+            raise DamageError(f"{place} is a {type(built).__name__}, which does not belong there")
         return built
     plain = [kind for kind in kinds if kind in PLAIN or get_origin(kind) is not None]
     if int in plain and float not in plain and isinstance(described, float) and described.is_integer():
         described = int(described)  # a whole number such as 1e4
     if not any(has_type(described, kind, place) for kind in plain):
-        raise Damage(f"{place} is {shortened(described)}, which does not belong there")
+        raise DamageError(f"{place} is {shortened(described)}, which does not belong there")
     return described

@@ -1,4 +1,4 @@
-"""Check that a solution read from a file belongs to its model, at a few cells: a full check would take a product with A.
+"""Check that a solution from a file belongs to its model, at a few cells: a full check would take a product with A.
 
 At an observed cell i, the equations A a = y - m with A = P K P^T + D say
 
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from lkgp.data.readers import Observations
 from lkgp.model import LatentKroneckerGP
-from lkgp.persistence.damage import Damage
+from lkgp.persistence.damage import DamageError
 from lkgp.solvers import Solution
 
 # The number of cells at which the equations are checked, spread over the observed ones.
@@ -38,27 +38,28 @@ def check_solution(model: LatentKroneckerGP, data: Observations, solution: Solut
     variance = largest_variance(model, data)
     noise, right = model.noise_diagonal(data).double(), model.residuals(data).double()
     if not bool(torch.isfinite(noise).all()) or not bool((noise > 0).all()):
-        raise Damage("its noise is not positive everywhere")
+        raise DamageError("its noise is not positive everywhere")
     # |k(x, X) a| <= max k(x, x) |a|_1: the largest value that a prediction can have
     reach = variance * float(weights.abs().sum())
-    if not reach <= MOST_REACH or not bool(torch.isfinite(right).all()):
-        raise Damage("its weights are too large for its kernels")
-    cells = torch.linspace(0, grid.num_observed - 1, min(CHECKED_CELLS, grid.num_observed)).long()
+    if not max(reach, float(right.abs().max())) <= MOST_REACH:
+        raise DamageError("its weights or its mean are too large for its data")
+    cells = torch.arange(CHECKED_CELLS).mul(grid.num_observed).div(CHECKED_CELLS, rounding_mode="floor")
     points = [x[index[cells]] for x, index in zip(grid.coords, grid.axis_index, strict=True)]
-    left = sum_over_terms(model, data, points, weights) + noise.expand(grid.num_observed)[cells] * weights[cells]
+    left = sum_over_terms(model, data, points, weights) + noise[cells] * weights[cells]
     residual = max(float(solution.residuals.max()), LEAST_RESIDUAL) if solution.converged else math.inf
     rounding = ROUNDINGS * torch.finfo(data.values.dtype).eps * (reach + float((noise * weights).abs().max()))
-    error = float((left - right.expand(grid.num_observed)[cells]).abs().max())
+    error = float((left - right[cells]).abs().max())
     # written so that NaN is refused
     if not error <= SLACK * residual * float(right.norm()) + rounding:
-        raise Damage("its weights do not solve the equations of its model")
-    # |v| <= |f + e| / (smallest eigenvalue of A), where f and e have standard deviations of at most sqrt(max k(x, x)) and
-    # max sqrt(D), and the smallest eigenvalue is at least min D
+        raise DamageError("its weights do not solve the equations of its model")
+    # |v| <= |f + e| / (smallest eigenvalue of A), where f and e have standard deviations of at most sqrt(max k(x, x))
+    # and sqrt(max D), and the smallest eigenvalue is at least min D
     size = math.sqrt(grid.num_observed * (variance + float(noise.max())))
     bound = SLACK * MOST_DEVIATIONS * size / float(noise.min())
     for one in draws:
-        if not float(one.values.double().norm(dim=0).max()) <= min(bound, MOST_REACH / max(variance, 1.0)):
-            raise Damage("the weights of its draws are too large for its kernels")
+        most = min(bound if one.converged else math.inf, MOST_REACH / max(variance, 1.0))
+        if not float(one.values.double().norm(dim=0).max()) <= most:
+            raise DamageError("the weights of its draws are too large for its kernels")
 
 
 def largest_variance(model: LatentKroneckerGP, data: Observations) -> float:
@@ -67,7 +68,7 @@ def largest_variance(model: LatentKroneckerGP, data: Observations) -> float:
     for term in model.terms:
         variances = [term.factor_variance(k, x).double() for k, x in enumerate(data.grid.coords)]
         if not all(bool((torch.isfinite(v) & (v >= 0)).all()) for v in variances):
-            raise Damage("its kernels are not finite on its grid")
+            raise DamageError("its kernels are not finite on its grid")
         total += math.prod(float(v.max()) for v in variances)
     return total
 

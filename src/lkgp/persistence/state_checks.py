@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lkgp.persistence.damage import Damage
-from lkgp.persistence.header import Header, check_header
+from lkgp.persistence.damage import DamageError
+from lkgp.persistence.header import check_header
 from lkgp.persistence.kernel_checks import check_size
 from lkgp.persistence.tensors import get_at_least, get_finite, get_mask
 from lkgp.solvers import Reason
@@ -29,7 +29,7 @@ def check_contents(header: dict[str, Any], tensors: dict[str, Tensor]) -> None:
     check_header(header)
     terms = header["model"]["terms"]
     if len(terms) != 1 or not terms[0]:
-        raise Damage("its model does not have one kernel for each factor")
+        raise DamageError("its model does not have one kernel for each factor")
     columns = check_data(tensors, len(terms[0]))
     check_models(header, columns, sum(tensor.numel() for tensor in tensors.values()))
     check_settings(header["settings"])
@@ -56,7 +56,7 @@ def check_data(tensors: dict[str, Tensor], num_factors: int) -> list[int]:
     if "noise_everywhere" in tensors:
         everywhere = tensors["noise_everywhere"]
         if tuple(everywhere.shape) != shape or "noise_variance" not in tensors:
-            raise Damage("noise_everywhere does not match its grid")
+            raise DamageError("noise_everywhere does not match its grid")
         # In cells that were not observed, it may be anything; whoever asks for it there is told.
         get_at_least({"noise_everywhere": everywhere[observed]}, "noise_everywhere", cells, 0.0, strictly=True)
     double = [torch.float64]
@@ -66,14 +66,14 @@ def check_data(tensors: dict[str, Tensor], num_factors: int) -> list[int]:
     return columns
 
 
-def check_models(header: Header, columns: Sequence[int], numbers: int) -> None:
+def check_models(header: dict[str, Any], columns: Sequence[int], numbers: int) -> None:
     """Check the sizes of all kernels; columns: d_k of every factor; numbers: how many numbers the file holds."""
     for name in ("model", "given"):
         if name not in header:
             continue
-        (kernels,) = header[name]["terms"] if len(header[name]["terms"]) == 1 else ([],)  # type: ignore[literal-required]
+        (kernels,) = header[name]["terms"] if len(header[name]["terms"]) == 1 else ([],)
         if len(kernels) != len(columns):
-            raise Damage(f"the {name} does not have one kernel for each factor")
+            raise DamageError(f"the {name} does not have one kernel for each factor")
         for k, (kernel, width) in enumerate(zip(kernels, columns, strict=True)):
             check_size(kernel, width, numbers, f"kernel {k} of the {name}")
 
@@ -83,22 +83,22 @@ def check_settings(settings: dict[str, Any]) -> None:
     check_seed(settings["seed"])
     for name in ("noise", "max_memory"):
         if settings[name] is not None and not settings[name] > 0:
-            raise Damage(f"the setting {name} is {settings[name]!r}, which is not positive")
+            raise DamageError(f"the setting {name} is {settings[name]!r}, which is not positive")
 
 
 def check_seed(seed: int) -> None:
     if seed > LARGEST_SEED:
-        raise Damage(f"the seed {seed} is too large")
+        raise DamageError(f"the seed {seed} is too large")
 
 
 def check_solution_entry(solution: dict[str, Any], num: int) -> None:
     """Refuse the record of a solve for `num` right-hand sides that is inconsistent."""
     if len(solution["residuals"]) != num:
-        raise Damage(f"there are {len(solution['residuals'])} residuals of {num} solves")
+        raise DamageError(f"there are {len(solution['residuals'])} residuals of {num} solves")
     if solution["reason"] not in Reason.__members__:
-        raise Damage(f"a solve ended for the unknown reason {solution['reason'][:40]!r}")
+        raise DamageError(f"a solve ended for the unknown reason {solution['reason'][:40]!r}")
     if min(solution["iterations"], solution["products"], 0) < 0:
-        raise Damage("a solve took a negative number of iterations")
+        raise DamageError("a solve took a negative number of iterations")
 
 
 def check_draws(
@@ -114,7 +114,7 @@ def check_draws(
         num, seed = entry["num"], entry["seed"]
         check_seed(seed)
         if num < 1 or entry["asked"] < 0 or (num, seed) in seen:
-            raise Damage(f"set {i} of draws has a wrong number, or is there twice")
+            raise DamageError(f"set {i} of draws has a wrong number, or is there twice")
         seen.add((num, seed))
         get_finite(tensors, f"draws.{i}", (num_observed, num), [dtype])
         check_solution_entry(entry["solution"], num)
@@ -134,4 +134,4 @@ def check_names(header: dict[str, Any], tensors: dict[str, Tensor], known: set[s
         if name in OWN_NAMES:
             continue
         if (first in OWN_NAMES and name not in known) or first not in (*OWN_NAMES, *header):
-            raise Damage(f"nothing refers to {name[:40]!r}")
+            raise DamageError(f"nothing refers to {name[:40]!r}")

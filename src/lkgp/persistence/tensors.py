@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from lkgp.persistence.damage import Damage
+from lkgp.persistence.damage import DamageError
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
@@ -13,7 +13,7 @@ FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 def get(tensors: dict[str, Tensor], name: str) -> Tensor:
     """The tensor of this name."""
     if name not in tensors:
-        raise Damage(f"{name} is missing")
+        raise DamageError(f"{name} is missing")
     return tensors[name]
 
 
@@ -30,11 +30,11 @@ def get_finite(
     )
     if not fits:
         wanted = ", ".join("any" if size is None else str(size) for size in shape)
-        raise Damage(f"{name} has the shape {tuple(value.shape)} instead of ({wanted})")
+        raise DamageError(f"{name} has the shape {tuple(value.shape)} instead of ({wanted})")
     if value.dtype not in tuple(dtypes):
-        raise Damage(f"{name} holds {str(value.dtype).removeprefix('torch.')} numbers, which do not belong there")
+        raise DamageError(f"{name} holds {str(value.dtype).removeprefix('torch.')} numbers, which do not belong there")
     if not bool(torch.isfinite(value).all()):
-        raise Damage(f"{name} holds a value that is NaN or infinite")
+        raise DamageError(f"{name} holds a value that is NaN or infinite")
     return value
 
 
@@ -44,7 +44,7 @@ def get_at_least(
     """A tensor of finite numbers that are at least, or strictly above, `least`."""
     value = get_finite(tensors, name, shape)
     if not bool((value > least if strictly else value >= least).all()):
-        raise Damage(f"{name} holds a value of {float(value.min()):g}, which is too small")
+        raise DamageError(f"{name} holds a value of {float(value.min()):g}, which is too small")
     return value
 
 
@@ -52,8 +52,8 @@ def get_mask(tensors: dict[str, Tensor], name: str, shape: tuple[int | None, ...
     """A tensor of truth values, at least one of which is True."""
     value = get(tensors, name)
     if value.dtype != torch.bool or bool((value.contiguous().view(torch.uint8) > 1).any()):
-        raise Damage(f"{name} holds something other than truth values")
+        raise DamageError(f"{name} holds something other than truth values")
     get_finite(tensors, name, shape, (torch.bool,))
     if not bool(value.any()):
-        raise Damage(f"{name} marks nothing")
+        raise DamageError(f"{name} marks nothing")
     return value

@@ -12,7 +12,7 @@ import torch
 import xarray as xr
 from lkgp.data.grid import PartialGrid
 from lkgp.persistence import ModelContents
-from lkgp.persistence.damage import Damage, naming_the_file
+from lkgp.persistence.damage import DamageError, naming_the_file
 from lkgp.persistence.plain_types import check_type
 from lkgp.persistence.tensors import get_finite, get_mask
 from lkgp.xarray.coordinate_scaling import CoordinateScaling
@@ -26,29 +26,34 @@ SAME_POINT = 1e-6
 # A coordinate that is not one of the grid may have this many values more than the field has points.
 MIN_LABELS = 1_000_000
 
-# The entry "field" of a description, as docs/model-file.md explains it.
-FactorEntry = TypedDict("FactorEntry", {"dims": list[str], "kind": Kind, "coords": list[str]})
-ScalingEntry = TypedDict(
-    "ScalingEntry",
-    {
-        "factor": FactorEntry,
-        "shift": list[float],
-        "scale": list[float],
-        "origin": str,
-        "calendar": str,
-        "categories": list[str],
-    },
-)
-FieldEntry = TypedDict(
-    "FieldEntry",
-    {
-        "name": str,
-        "dims": list[str],
-        "attrs": dict[str, bool | int | float | str | list[Any]],
-        "scalings": list[ScalingEntry],
-        "notes": list[str],
-    },
-)
+
+class FactorEntry(TypedDict):
+    """See `Factor`."""
+
+    dims: list[str]
+    kind: Kind
+    coords: list[str]
+
+
+class ScalingEntry(TypedDict):
+    """See `CoordinateScaling`."""
+
+    factor: FactorEntry
+    shift: list[float]
+    scale: list[float]
+    origin: str
+    calendar: str
+    categories: list[str]
+
+
+class FieldEntry(TypedDict):
+    """The entry "field" of a description; docs/model-file.md explains it."""
+
+    name: str
+    dims: list[str]
+    attrs: dict[str, bool | int | float | str | list[Any]]
+    scalings: list[ScalingEntry]
+    notes: list[str]
 
 
 def add_layout(contents: ModelContents, layout: Layout, name: str, notes: Sequence[str]) -> ModelContents:
@@ -73,12 +78,15 @@ def read_layout(contents: ModelContents, grid: PartialGrid) -> tuple[Layout, lis
     grid: that of the model in the same file, whose points the labels must give
     """
     with naming_the_file(contents.source):
-        spec, tensors = current_names(contents.header["field"]), contents.tensors
-        check_type(spec, FieldEntry, "the field")
+        # Older files call the scalings rulers, and the points on the grid kept.
+        entry, tensors = contents.header["field"], contents.tensors
+        is_old = isinstance(entry, dict) and "rulers" in entry
+        spec = {("scalings" if name == "rulers" else name): value for name, value in entry.items()} if is_old else entry
+        check_type(spec, FieldEntry, "field")
         if len(spec["scalings"]) != len(grid.coords):
-            raise Damage(f"it has labels for {len(spec['scalings'])} factors instead of {len(grid.coords)}")
-        prefix = "field.on_grid" if "field.on_grid.0" in tensors else "field.kept"
-        on_grid = [get_mask(tensors, f"{prefix}.{k}", (None,)).numpy() for k in range(len(grid.coords))]
+            raise DamageError(f"it has labels for {len(spec['scalings'])} factors instead of {len(grid.coords)}")
+        masks = "field.kept" if is_old else "field.on_grid"
+        on_grid = [get_mask(tensors, f"{masks}.{k}", (None,)).numpy() for k in range(len(grid.coords))]
         scalings = tuple(build_scaling(scaling) for scaling in spec["scalings"])
         labels = read_labels(tensors, spec["dims"], scalings, [len(mask) for mask in on_grid])
         sizes = [labels.sizes[dim] for dim in spec["dims"]]
@@ -88,13 +96,6 @@ def read_layout(contents: ModelContents, grid: PartialGrid) -> tuple[Layout, lis
         layout = Layout(field, scalings, tuple(on_grid))
         check_points(layout, grid)
         return layout, spec["notes"]
-
-
-def current_names(spec: Any) -> Any:
-    """The entry of a field; older files call the scalings rulers."""
-    if isinstance(spec, dict) and "scalings" not in spec and "rulers" in spec:
-        return {("scalings" if name == "rulers" else name): value for name, value in spec.items()}
-    return spec
 
 
 def read_labels(
@@ -108,12 +109,14 @@ def read_labels(
         longest = max(math.prod(points), MIN_LABELS)
         for name, variable in labels.variables.items():
             if variable.size > longest:
-                raise Damage(f"the label {name!r:.40} has {variable.size} values")
-    if sorted(dim for scaling in scalings for dim in scaling.factor.dims) != sorted(dims) or not set(dims) <= set(sizes):
-        raise Damage("its labels do not have the dimensions of its factors")
+                raise DamageError(f"the label {name!r:.40} has {variable.size} values")
+    if sorted(dim for scaling in scalings for dim in scaling.factor.dims) != sorted(dims) or not set(dims) <= set(
+        sizes
+    ):
+        raise DamageError("its labels do not have the dimensions of its factors")
     for scaling, count in zip(scalings, points, strict=True):
         if math.prod(sizes[dim] for dim in scaling.factor.dims) != count:
-            raise Damage(f"it does not have one label for each of the {count} points of {scaling.factor.name}")
+            raise DamageError(f"it does not have one label for each of the {count} points of {scaling.factor.name}")
     return xr.load_dataset(stored)
 
 
@@ -122,7 +125,7 @@ def check_points(layout: Layout, grid: PartialGrid) -> None:
     for factor, points, coords in zip(layout.factors, layout.points(), grid.coords, strict=True):
         known = coords.double().numpy()
         if points.shape != known.shape or not np.allclose(points, known, rtol=0.0, atol=SAME_POINT):
-            raise Damage(f"its labels of {factor.name} do not give the points that the model was fitted to")
+            raise DamageError(f"its labels of {factor.name} do not give the points that the model was fitted to")
 
 
 def build_scaling(spec: dict[str, Any]) -> CoordinateScaling:
@@ -130,7 +133,7 @@ def build_scaling(spec: dict[str, Any]) -> CoordinateScaling:
     factor = Factor(tuple(spec["factor"]["dims"]), spec["factor"]["kind"], tuple(spec["factor"]["coords"]))
     numbers = [*spec["shift"], *spec["scale"]]
     if not np.isfinite(numbers).all() or not all(scale > 0 for scale in spec["scale"]):
-        raise Damage(f"the scaling of {factor.name} is not finite and positive")
+        raise DamageError(f"the scaling of {factor.name} is not finite and positive")
     return CoordinateScaling(
         factor=factor,
         shift=tuple(spec["shift"]),
