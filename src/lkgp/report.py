@@ -170,7 +170,7 @@ class Report:
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "Report":
         """Inverse of `to_dict`; also reads reports written by version 0.1."""
-        kinds = get_type_hints(cls) | {"residuals": list[float], "draws": list[dict[str, Any]]}
+        kinds: dict[str, Any] = get_type_hints(cls) | {"residuals": list[float], "draws": list[dict[str, Any]]}
         known = {name: value for name, value in values.items() if name in kinds}
         for name, value in known.items():
             check_type(value, kinds[name], f"the entry {name!r} of the report")

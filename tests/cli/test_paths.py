@@ -8,7 +8,7 @@ import pytest
 from command_line import run
 
 import xarray as xr
-from lkgp.cli.outputs import model_paths
+from lkgp.cli.fill_paths import named_models
 from lkgp.errors import FileError
 from lkgp.persistence import paths
 from lkgp.persistence.atomic import write_atomically
@@ -155,8 +155,8 @@ def test_the_models_of_several_variables_are_compared_before_the_fit(small, tmp_
     two.assign(other=two.t2m + 1).to_netcdf("two.nc")
     for model, more in (("m.html", ("--report", "m-other.html")), ("two.nc", ()), ("n" * 245 + ".lkgp", ())):
         refused("fill", "two.nc", "o.nc", "--model", model, "--overwrite", *more)
-    named = model_paths(Path("m.lkgp"), ["a/b", "c"])
-    assert [path.name for path in named.values()] == ["m-a_b.lkgp", "m-c.lkgp"]
+    named = named_models(Path("m.lkgp"), ["a/b", "c"])
+    assert named == {"--model for a/b": Path("m-a_b.lkgp"), "--model for c": Path("m-c.lkgp")}
 
 
 def test_stores_and_files_do_not_replace_each_other(small, tmp_path, no_work, monkeypatch):

@@ -10,6 +10,7 @@ from typing import Annotated
 
 from lkgp.cli.console import print_line, typer
 from lkgp.cli.errors import report_errors
+from lkgp.cli.fill_paths import FillPaths
 from lkgp.cli.filled_variable import FilledVariable, fill_variable
 from lkgp.cli.options import (
     AsJson,
@@ -25,16 +26,11 @@ from lkgp.cli.options import (
     Variables,
     read_size,
 )
-from lkgp.cli.outputs import check_outputs, given_paths, model_paths
 from lkgp.cli.progress import solve_progress
 from lkgp.cli.source import Source
-from lkgp.errors import InputError
 from lkgp.machine import peak_memory
-from lkgp.persistence.paths import check_distinct
 from lkgp.webpage import write_page
 from lkgp.xarray.datasets import check, insert_filled
-from lkgp.xarray.formats import is_table
-from lkgp.xarray.formats.files import find_written_format
 
 Smooth = Annotated[bool, typer.Option("--smooth", help="Also replace observed values with the noise-free field.")]
 NeverObserved = Annotated[
@@ -84,18 +80,11 @@ def fill(
     verbose = not quiet and not as_json
     with report_errors(quiet=quiet):
         began = perf_counter()
-        if is_table(source) != is_table(output):
-            raise InputError(f"{source.name} and {output.name} must both be tables, or both be gridded files.")
-        inputs, outputs = {"INPUT": source}, {"OUTPUT": output, "--report": report}
-        folders = ["OUTPUT"] if find_written_format(output).is_folder else []
-        # With several variables, the names of the models follow from --model; until they are known, it stands for them.
-        check_distinct(inputs, given_paths({**outputs, "--model": model}))
-        check_outputs(inputs, outputs, overwrite=overwrite, folders=folders)
+        paths = FillPaths(source, output, report, model, overwrite)
+        paths.check()
         opened = Source.open(source, variable, time, station, date_format, quiet)
         fields = [opened.dataset[name] for name in opened.variables]
-        models = model_paths(model, opened.variables)
-        named = {"--model" if path == model else f"--model for {name}": path for name, path in models.items()}
-        check_outputs(inputs, {**outputs, **named}, overwrite=overwrite, folders=folders)
+        models = paths.model_files(opened.variables)
         choice = FactorChoice.read(space, opened.time, factor)
         for field in fields:
             check(field, space=choice.space, time=choice.time, factors=choice.factors, max_gap=max_gap)
@@ -118,7 +107,7 @@ def fill(
         # The result of the longest computation is written before anything else is done with it.
         opened.write(reduce(insert_filled, (one.filled for one in variables), opened.dataset), output, smooth)
     with report_errors(stopped=f"stopped; {output} was written, but other outputs may be missing.", quiet=quiet):
-        for one, path in zip(variables, models.values(), strict=False):
+        for one, path in zip(variables, models, strict=False):
             one.fitted.save(path)
         if validate or report is not None:
             variables = validated(variables, seed, quiet)
@@ -145,11 +134,11 @@ def print_scores(variables: Sequence[FilledVariable]) -> None:
             print_line(str(one.checked))
 
 
-def print_summary(output: Path, models: dict[str, Path], variables: Sequence[FilledVariable], seconds: float) -> None:
+def print_summary(output: Path, models: list[Path], variables: Sequence[FilledVariable], seconds: float) -> None:
     """Print everything that was done as JSON."""
     summary = {
         "output": str(output),
-        "models": [str(path) for path in models.values()],
+        "models": [str(path) for path in models],
         "variables": [one.summary() for one in variables],
         "seconds": seconds,
         "peak_memory": peak_memory(),
@@ -157,9 +146,9 @@ def print_summary(output: Path, models: dict[str, Path], variables: Sequence[Fil
     print_line(json.dumps(summary))
 
 
-def print_result(output: Path, models: dict[str, Path], variables: Sequence[FilledVariable], seconds: float) -> None:
+def print_result(output: Path, models: list[Path], variables: Sequence[FilledVariable], seconds: float) -> None:
     """Print what was written, and what that took."""
-    for one, path in zip(variables, models.values(), strict=False):
+    for one, path in zip(variables, models, strict=False):
         print_line(f"saved the model of {one.fitted.name} to {path}")
     counts = ", ".join(f"{one.count} cells of {one.fitted.name}" for one in variables)
     memory = peak_memory() / 1e9

@@ -28,13 +28,3 @@ def check_outputs(
 def given_paths(paths: Mapping[str, Path | None]) -> dict[str, Path]:
     """The paths that were given."""
     return {name: path for name, path in paths.items() if path is not None}
-
-
-def model_paths(path: Path | None, variables: list[str]) -> dict[str, Path]:
-    """Where to save the model of each variable, by its name: one file for each; nothing if no path was given."""
-    if path is None:
-        return {}
-    if len(variables) == 1:
-        return {variables[0]: path}
-    # A slash in the name of a variable does not name a folder.
-    return {name: path.with_name(f"{path.stem}-{name.replace('/', '_')}{path.suffix}") for name in variables}

@@ -14,7 +14,7 @@ from lkgp.inference import Plan
 from lkgp.model import LatentKroneckerGP, check_kernel
 from lkgp.persistence import kernels as described
 from lkgp.persistence.damage import DamageError
-from lkgp.persistence.kernel_checks import MAX_STEPS, count_steps
+from lkgp.persistence.kernel_checks import is_too_large
 from lkgp.persistence.records import build_settings, describe_settings
 from lkgp.persistence.solution_check import check_solution
 from lkgp.persistence.state import FittedState
@@ -58,8 +58,8 @@ def describe_model(model: LatentKroneckerGP, prefix: str) -> tuple[dict[str, Any
     if len(model.terms) > 1:
         raise InputError("a model with several terms cannot be saved yet.")
     terms = [[described.describe_kernel(kernel) for kernel in term.kernels] for term in model.terms]
-    if max(count_steps(kernel) for term in terms for kernel in term) > MAX_STEPS:
-        raise InputError("a kernel has too many parts, or they are nested too deeply, for a file; simplify it.")
+    if any(is_too_large(kernels) for kernels in terms):
+        raise InputError("the kernels have too many parts, or they are nested too deeply, for a file; simplify them.")
     spec = {
         "terms": terms,
         "mean": described.describe_mean(model.mean),

@@ -1,6 +1,6 @@
 """Check the description of a kernel before the kernel is built: a short text can describe a very large kernel."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, TypedDict
 
 from gpytorch.kernels import AdditiveKernel, IndexKernel, Kernel, ProductKernel, ScaleKernel
@@ -10,7 +10,8 @@ from lkgp.persistence.plain_types import check_entries
 
 # GPyTorch asks every kernel for the batch shapes of all kernels inside it, at every level again: a kernel takes one
 # step plus twice the steps of its parts, so that the work doubles with every level of nesting. A step takes about 10
-# microseconds, and loading asks a few times. This allows 11 levels around a kernel, or a sum of 2000 kernels.
+# microseconds, and loading asks a few times. Together, the
+# kernels of a model may have 10 levels around each of two kernels, or a sum of 2000 kernels.
 MAX_STEPS = 4096
 
 COMPOSED = (ScaleKernel, AdditiveKernel, ProductKernel)
@@ -59,8 +60,6 @@ def check_size(spec: dict[str, Any], columns: int, numbers: int, place: str) -> 
     columns: d_k, the number of columns of its factor
     numbers: how many numbers the file holds; it holds every parameter
     """
-    if count_steps(spec) > MAX_STEPS:
-        raise DamageError(f"{place} has too many parts, or they are nested too deeply")
     for part in walk(spec):
         ard, active = part.get("ard_num_dims"), part.get("active_dims")
         if ard is not None and not (isinstance(ard, int) and 1 <= ard <= columns):
@@ -91,6 +90,11 @@ def walk(spec: dict[str, Any]) -> Iterator[dict[str, Any]]:
 def count_steps(spec: dict[str, Any]) -> int:
     """The steps of GPyTorch for a described kernel: 1 + 2 (sum over its parts)."""
     return 1 + 2 * sum(count_steps(part) for part in parts_of(spec))
+
+
+def is_too_large(kernels: Sequence[dict[str, Any]]) -> bool:
+    """Whether the described kernels of a model take too many steps together."""
+    return sum(count_steps(kernel) for kernel in kernels) > MAX_STEPS
 
 
 def parts_of(spec: dict[str, Any]) -> list[dict[str, Any]]:

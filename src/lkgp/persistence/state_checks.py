@@ -1,14 +1,17 @@
 """Check the contents of a model file against each other before anything is built from them."""
 
 from collections.abc import Iterator, Sequence
+from math import prod
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from lkgp.errors import FileError
+from lkgp.machine import usable_memory
 from lkgp.persistence.damage import DamageError
 from lkgp.persistence.header import check_header
-from lkgp.persistence.kernel_checks import check_size
+from lkgp.persistence.kernel_checks import check_size, is_too_large
 from lkgp.persistence.tensors import get_at_least, get_finite, get_mask
 from lkgp.solvers import Reason
 
@@ -39,6 +42,7 @@ def check_contents(header: dict[str, Any], tensors: dict[str, Tensor]) -> None:
     check_solution_entry(header["solution"], 1)
     names = {"weights", *check_draws(header["draws"], tensors, num_observed, columns, dtype)}
     check_names(header, tensors, names, len(columns))
+    check_memory(header["draws"], tensors["observed"].shape)
 
 
 def check_data(tensors: dict[str, Tensor], num_factors: int) -> list[int]:
@@ -74,6 +78,8 @@ def check_models(header: dict[str, Any], columns: Sequence[int], numbers: int) -
         (kernels,) = header[name]["terms"] if len(header[name]["terms"]) == 1 else ([],)
         if len(kernels) != len(columns):
             raise DamageError(f"the {name} does not have one kernel for each factor")
+        if is_too_large(kernels):
+            raise DamageError(f"the kernels of the {name} have too many parts, or they are nested too deeply")
         for k, (kernel, width) in enumerate(zip(kernels, columns, strict=True)):
             check_size(kernel, width, numbers, f"kernel {k} of the {name}")
 
@@ -123,6 +129,15 @@ def check_draws(
             for k, width in enumerate(columns):
                 get_finite(tensors, f"draws.{i}.{j}.{k}", (None, width), [dtype])
                 yield f"draws.{i}.{j}.{k}"
+
+
+def check_memory(draws: Sequence[dict[str, Any]], shape: Sequence[int]) -> None:
+    """Refuse draws for which this machine is too small: their normal numbers, one for each cell, are made again."""
+    largest = 8.0 * max((entry["num"] for entry in draws), default=0) * prod(shape)
+    if largest > usable_memory():
+        raise FileError(
+            f"the draws in the file take {largest / 1e9:.0f} GB, more memory than this machine has; use a larger one."
+        )
 
 
 def check_names(header: dict[str, Any], tensors: dict[str, Tensor], known: set[str], num_factors: int) -> None:

@@ -23,8 +23,9 @@ from lkgp.xarray.layout import Layout
 
 # Labels and scaled coordinates agree to rounding: times are stored in microseconds, and scaled points are of order one.
 SAME_POINT = 1e-6
-# A coordinate that is not one of the grid may have this many values more than the field has points.
-MIN_LABELS = 1_000_000
+# Bytes that labels may take, and how many times more than what is stored of them: 1000 is the most that the usual
+# compression can reach, and coordinates, which differ from each other, stay far below a tenth of it.
+MIN_LABEL_BYTES, MOST_COMPRESSION = 50e6, 100.0
 
 
 class FactorEntry(TypedDict):
@@ -88,6 +89,9 @@ def read_layout(contents: ModelContents, grid: PartialGrid) -> tuple[Layout, lis
         masks = "field.kept" if is_old else "field.on_grid"
         on_grid = [get_mask(tensors, f"{masks}.{k}", (None,)).numpy() for k in range(len(grid.coords))]
         scalings = tuple(build_scaling(scaling) for scaling in spec["scalings"])
+        for scaling, coords in zip(scalings, grid.coords, strict=True):
+            if scaling.factor.kind == "category" and len(scaling.categories) != coords.shape[1]:
+                raise DamageError(f"{scaling.factor.name} has {len(scaling.categories)} categories")
         labels = read_labels(tensors, spec["dims"], scalings, [len(mask) for mask in on_grid])
         sizes = [labels.sizes[dim] for dim in spec["dims"]]
         # The values are in the model already; here an array of the right shape that takes no memory stands for them.
@@ -106,10 +110,11 @@ def read_labels(
     # A compressed array can be far longer than what is stored of it, so sizes are checked before values are read.
     with netCDF4.Dataset("labels", memory=stored) as labels:
         sizes = {name: dim.size for name, dim in labels.dimensions.items()}
-        longest = max(math.prod(points), MIN_LABELS)
-        for name, variable in labels.variables.items():
-            if variable.size > longest:
-                raise DamageError(f"the label {name!r:.40} has {variable.size} values")
+        arrays = [(array.size, array.dtype) for array in labels.variables.values()]
+        # Texts of any length are not compressed; only their places count.
+        size = sum(count * np.dtype(object if dtype is str else dtype).itemsize for count, dtype in arrays)
+        if size > MIN_LABEL_BYTES + MOST_COMPRESSION * len(stored):
+            raise DamageError(f"its labels take {size / 1e6:.0f} MB")
     if sorted(dim for scaling in scalings for dim in scaling.factor.dims) != sorted(dims) or not set(dims) <= set(
         sizes
     ):
