@@ -200,7 +200,7 @@ def test_a_model_without_labels_is_named(originals, tmp_path):
 def test_what_could_not_be_read_again_is_not_saved(tmp_path):
     X, T, Y, _ = curves()
     kernel = RBFKernel()
-    for _ in range(10):
+    for _ in range(9):
         kernel = ScaleKernel(kernel)
     LKGP([kernel, RBFKernel()]).fit([X, T], Y, optimize=False).save(tmp_path / "deep.lkgp")
     loaded = LKGP.load(tmp_path / "deep.lkgp")

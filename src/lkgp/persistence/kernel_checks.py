@@ -10,9 +10,9 @@ from lkgp.persistence.plain_types import check_entries
 
 # GPyTorch asks every kernel for the batch shapes of all kernels inside it, at every level again: a kernel takes one
 # step plus twice the steps of its parts, so that the work doubles with every level of nesting. A step takes about 10
-# microseconds, and loading asks a few times. Together, the
-# kernels of a model may have 10 levels around each of two kernels, or a sum of 2000 kernels.
-MAX_STEPS = 4096
+# microseconds, and a kernel about 300 to be built and checked. Together, the kernels of a model may have 9 levels
+# around each of two kernels, or a sum of 1000 kernels.
+MAX_STEPS = 2048
 
 COMPOSED = (ScaleKernel, AdditiveKernel, ProductKernel)
 # The entries of every kernel.

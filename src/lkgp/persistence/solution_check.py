@@ -77,10 +77,11 @@ def sum_over_terms(model: LatentKroneckerGP, data: Observations, points: list[Te
     """k(x_i, X) a at single cells, (m,); points: their coordinates, (m, d_k) for every factor."""
     total = weights.new_zeros(len(points[0]))
     for term in model.terms:
+        crosses = [term.cross_factor(k, x, data.grid.coords[k]).double() for k, x in enumerate(points)]
         # the covariance of cell i with every observed cell: the product over the factors, one cell at a time
         for i in range(len(total)):
-            covariance = weights
-            for k, index in enumerate(data.grid.axis_index):
-                covariance = covariance * term.cross_factor(k, points[k][i : i + 1], data.grid.coords[k])[0, index]
-            total[i] += covariance.sum()
+            product = weights
+            for cross, index in zip(crosses, data.grid.axis_index, strict=True):
+                product = product * cross[i, index]
+            total[i] += product.sum()
     return total
