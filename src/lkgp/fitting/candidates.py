@@ -15,11 +15,16 @@ from lkgp.fitting.profile import scale_parameters, set_value
 from lkgp.model import LatentKroneckerGP
 from lkgp.model.kernels import is_discrete
 
+# The shortest length is the distance within which this share of the points have a neighbour: where some points are
+# close to each other and others are not, the close ones tell what happens over short distances.
+CLOSE = 0.25
 # The longest length, in standard deviations of the points: beyond it a function is close to a straight line.
 LONGEST = 3.0
 # The number of lengths per kernel, if one to three kernels have lengths: then every combination is a candidate. With
 # more kernels, as many combinations as with three are spread evenly.
 LEVELS, MANY = {1: 6, 2: 4, 3: 3}, 27
+# At this share of the distance of neighbours as the length, their correlation is below 0.1 for common kernels.
+VANISHING = 0.4
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,6 +53,10 @@ class Lengths:
         width = (self.longest / self.shortest).log().clamp(min=1e-12)
         return float(((length / self.shortest).log() / width).clamp(0, 1).mean())
 
+    def vanished(self) -> bool:
+        """Whether no point is related to another one, so that the likelihood no longer depends on the lengths."""
+        return bool((self.kernel.lengthscale.detach().double().view(-1) < VANISHING * self.shortest).all())
+
 
 def find_lengths(model: LatentKroneckerGP, data: Observations) -> list[Lengths]:
     """The lengths that may change, kernel by kernel."""
@@ -74,8 +83,7 @@ def length_range(points: Tensor) -> tuple[Tensor, Tensor]:
     longest = LONGEST * points.shape[1] ** 0.5
     nearest = distance.masked_fill(distance == 0, torch.inf).amin(dim=1)
     nearest = nearest[torch.isfinite(nearest)]
-    # Half of the points have a neighbour closer than this.
-    shortest = float(nearest.median()) if len(nearest) else longest
+    shortest = float(nearest.quantile(CLOSE)) if len(nearest) else longest
     return spread * min(shortest, longest), spread * longest
 
 

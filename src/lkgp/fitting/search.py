@@ -10,12 +10,12 @@ from torch import Tensor
 
 from lkgp.data.readers import Observations
 from lkgp.data.subsets import without_empty_points
-from lkgp.fitting.exploration import Exploration, explore
+from lkgp.fitting.exploration import Exploration, explore, get_state, set_state
 from lkgp.fitting.objective import Objective, Progress
 from lkgp.fitting.optimizers import BFGS, INTERRUPTED, LBFGS, STOCHASTIC_IMPROVEMENT, Adam, Optimizer
 from lkgp.fitting.periods import start_periods
 from lkgp.fitting.starts import begin_at_best, search_parts
-from lkgp.inference import Choice, Method, Plan, plan, without_factorisation
+from lkgp.inference import Choice, Method, Plan, plan, propose, without_factorisation
 from lkgp.linalg.kronecker import LatentKronecker, OperatorFactory
 from lkgp.model import LatentKroneckerGP
 
@@ -100,6 +100,7 @@ class Search:
             return FitResult(self.model, chosen, BFGS(), [], 0, True, "no hyperparameter is free", 0.0)
         periods, notes = start_periods(self.model, self.data)
         sufficient = None if self.optimizer == "auto" else self.optimizer.sufficient_observations
+        given = get_state(self.model)
         begun = self._explore(periods)
         if begun is not None and begun.interrupted:
             return self._interrupted(began, notes)
@@ -122,6 +123,10 @@ class Search:
         if part is not None and part.interrupted:
             return self._interrupted(began, notes)
         notes += [] if part is None else [part.note]
+        if propose(self.model, self.data, self.method, self.max_memory, fitting=True).obstacle:
+            # The requested method cannot be used where the likelihood is largest on a part; it may be on the way there.
+            notes.append("began at the given values, because the requested method cannot be used at better ones")
+            set_state(self.model, given)
         chosen = self._plan()
         method = chosen.method
         picked = default_optimizer(method, num_free) if self.optimizer == "auto" else self.optimizer
