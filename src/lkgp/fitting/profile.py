@@ -21,7 +21,7 @@ from lkgp.model import LatentKroneckerGP
 # The ratios of noise to signal, and the factors of a noise or an output scale alone, that are compared: eight decades,
 # with steps of 20 %, which cost at most 0.005 nats per observation.
 RATIOS = torch.logspace(-7, 1, 100, dtype=torch.float64)
-FACTORS = torch.logspace(-4, 4, 100, dtype=torch.float64)
+FACTORS = torch.logspace(-4, 4, 101, dtype=torch.float64)
 # A search can reduce a noise that is too large, but hardly raise one that no longer matters: it should not begin with
 # less than this share of the variance of the function.
 LEAST_NOISE = 1e-4
