@@ -567,7 +567,7 @@ def test_ctrl_c_keeps_the_best_so_far():
     X, T, Y, _ = curves()
 
     def press(step, value):
-        if step == 6:
+        if step == 3:
             raise KeyboardInterrupt
 
     for solver in ("auto", Iterative(ConjugateGradients(1e-3))):

@@ -121,7 +121,7 @@ def test_odd_trials_do_no_harm():
 
 
 def test_ctrl_c_ends_the_study_and_nothing_half_learned_is_kept(monkeypatch):
-    def interrupted(model, data, *, optimizer):
+    def interrupted(model, data, *, optimizer, compare_starts):
         return replace(fit(model, data, optimizer=BFGS(max_steps=1)), reason=INTERRUPTED)
 
     study = new_study(LKGPPruner(n_startup_trials=3))
@@ -135,7 +135,7 @@ def test_trials_that_end_out_of_order_cause_no_more_refits(monkeypatch):
     fits = []
     monkeypatch.setattr(
         "lkgp.curves.comparison.fit",
-        lambda model, data, *, optimizer: fits.append(1) or fit(model, data, optimizer=optimizer),
+        lambda model, data, *, optimizer, compare_starts: fits.append(1) or fit(model, data, optimizer=optimizer),
     )
     study = new_study(LKGPPruner(n_startup_trials=4))
     trials = [study.ask() for _ in range(16)]

@@ -5,7 +5,6 @@ import pickle
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
 from oracle import Oracle, matern52
 from sklearn.base import clone
@@ -15,12 +14,6 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from lkgp.sklearn import LKGPRegressor, LKGPTableRegressor
-
-
-@pytest.fixture(autouse=True)
-def seeded():
-    """GPyTorch's IndexKernel draws its first variances from torch's global generator."""
-    torch.manual_seed(0)
 
 
 @parametrize_with_checks([LKGPRegressor(), LKGPTableRegressor()])

@@ -4,11 +4,12 @@ import math
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, NoReturn
+from typing import Any, NoReturn, get_type_hints
 
 import numpy as np
 
 from lkgp.fitting import FitResult
+from lkgp.persistence.plain_types import check_type
 from lkgp.posterior import Posterior, PosteriorDraws
 
 # Probes and Lanczos steps of the log-likelihood estimate in a report. Its error is then a small fraction of a nat per
@@ -183,7 +184,13 @@ class Report:
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "Report":
         """Inverse of `to_dict`; also reads reports written by version 0.1."""
-        known = {name: value for name, value in values.items() if name in cls.__dataclass_fields__}
+        kinds: dict[str, Any] = get_type_hints(cls) | {"residuals": list[float], "draws": list[dict[str, Any]]}
+        known = {name: value for name, value in values.items() if name in kinds}
+        for name, value in known.items():
+            check_type(value, kinds[name], f"the entry {name!r} of the report")
+        for one in known.get("draws", []):
+            for name, kind in get_type_hints(DrawReport).items():
+                check_type(one.get(name), kind, f"the entry {name!r} of the draws in the report")
         draws = [DrawReport(**one | {"residuals": tuple(one["residuals"])}) for one in values.get("draws", [])]
         return cls(
             **known

@@ -5,6 +5,7 @@ from typing import Annotated
 
 from lkgp.cli.console import print_line, typer
 from lkgp.cli.errors import report_errors
+from lkgp.cli.outputs import check_outputs
 from lkgp.studies import benchmarks
 from lkgp.studies.pages import performance
 
@@ -33,6 +34,7 @@ def bench(
     variable LKGP_DATA.
     """
     with report_errors(extra="bench", stopped="stopped; finished results were kept."):
+        check_outputs({}, {"--output": output, "--page": page}, overwrite=True)
         results = benchmarks.run(groups or [], output, methods=method or [], print_line=print_line)
         if page is not None:
             performance.write(results, page)

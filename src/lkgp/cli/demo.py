@@ -9,7 +9,7 @@ from rich.table import Table
 import lkgp.demo
 from lkgp.cli.console import err, out, print_line, typer
 from lkgp.cli.errors import report_errors
-from lkgp.errors import FileError
+from lkgp.cli.outputs import check_outputs
 
 
 def demo(
@@ -22,8 +22,8 @@ def demo(
     a figure.
     """
     with report_errors(extra="cli", stopped="stopped; no figure was written."):
-        if not output.parent.is_dir():
-            raise FileError(f"the folder {output.parent} does not exist; give --output a path in an existing folder.")
+        check_outputs({}, {"--output": output}, overwrite=True)
+        lkgp.demo.check_figure_format(output)
         began = time.perf_counter()
         with err.status("fitting 300 learning curves ...") as status:
             forecast = lkgp.demo.run(

@@ -5,6 +5,7 @@ from typing import Annotated
 
 from lkgp.cli.console import print_line, typer
 from lkgp.cli.errors import report_errors
+from lkgp.cli.outputs import check_outputs
 from lkgp.studies import experiments
 from lkgp.studies.pages import experiments as experiments_page
 
@@ -42,6 +43,8 @@ def experiment(
     """
     with report_errors(extra="experiments", stopped="stopped; finished results were kept."):
         if name == "report":
+            known = sorted(results.glob("*.jsonl")) if results.is_dir() else []
+            check_outputs({f"the results in {path.name}": path for path in known}, {"--page": page}, overwrite=True)
             experiments_page.write(results, page)
             print_line(f"wrote {page}")
             return

@@ -10,6 +10,7 @@ from typing import Annotated
 
 from lkgp.cli.console import print_line, typer
 from lkgp.cli.errors import report_errors
+from lkgp.cli.fill_paths import FillPaths
 from lkgp.cli.filled_variable import FilledVariable, fill_variable
 from lkgp.cli.options import (
     AsJson,
@@ -26,7 +27,6 @@ from lkgp.cli.options import (
     Variables,
     read_size,
 )
-from lkgp.cli.outputs import check_output, model_paths
 from lkgp.cli.progress import solve_progress
 from lkgp.cli.source import Source
 from lkgp.errors import InputError
@@ -84,13 +84,13 @@ def fill(
     verbose = not quiet and not as_json
     with report_errors(quiet=quiet):
         began = perf_counter()
-        check_request(source, output, no_std, calibrate or report is not None)
-        check_outputs([output, report], overwrite)
+        check_options(output, no_std, calibrate or report is not None)
+        paths = FillPaths(source, output, report, model, overwrite)
+        paths.check()
         opened = Source.open(source, variable, time, station, date_format, quiet)
         opened.check_output(output)
         fields = [opened.dataset[name] for name in opened.variables]
-        models = model_paths(model, opened.variables)
-        check_outputs(models, overwrite)
+        models = paths.model_files(opened.variables)
         choice = FactorChoice.read(space, opened.time, factor)
         for field in fields:
             check(field, space=choice.space, time=choice.time, factors=choice.factors, max_gap=max_gap)
@@ -128,22 +128,13 @@ def fill(
             print_result(output, models, variables, perf_counter() - began)
 
 
-def check_request(source: Path, output: Path, no_std: bool, shows_errors: bool) -> None:
-    """Refuse files of different kinds, and options that contradict each other.
+def check_options(output: Path, no_std: bool, shows_errors: bool) -> None:
+    """Refuse options that contradict each other.
 
     shows_errors: whether error bars are needed for anything but the output
     """
-    if is_table(source) != is_table(output):
-        raise InputError(f"{source.name} and {output.name} must both be tables, or both be gridded files.")
     if no_std and (shows_errors or is_table(output)):
         raise InputError("--no-std leaves out the error bars, which tables, --calibrate and --report need.")
-
-
-def check_outputs(paths: Sequence[Path | None], overwrite: bool) -> None:
-    """Refuse paths that cannot, or must not, be written; None is one that was not given."""
-    for path in paths:
-        if path is not None:
-            check_output(path, overwrite)
 
 
 def validated(variables: Sequence[FilledVariable], seed: int, quiet: bool) -> list[FilledVariable]:

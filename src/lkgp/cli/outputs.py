@@ -1,28 +1,30 @@
-"""Checks of output paths, before any work is done."""
+"""Checks of all paths of a command, before anything is read or computed."""
 
-import os
-import tempfile
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from lkgp.errors import FileError
-from lkgp.persistence.atomic import check_not_a_folder
+from lkgp.persistence.paths import check_distinct, check_writable
 
 
-def check_output(path: Path, overwrite: bool) -> None:
-    """Refuse a path that cannot, or must not, be written."""
-    check_not_a_folder(path)
-    if path.exists() and not overwrite:
-        raise FileError(f"{path} already exists; use --overwrite to replace it.")
-    if not path.parent.is_dir():
-        raise FileError(f"the folder {path.parent} does not exist; create it first.")
-    try:
-        os.rmdir(tempfile.mkdtemp(dir=path.parent))
-    except OSError as error:
-        raise FileError(f"cannot write to the folder {path.parent} ({error.strerror}); choose another one.") from None
+def check_outputs(
+    inputs: Mapping[str, Path | None],
+    outputs: Mapping[str, Path | None],
+    *,
+    overwrite: bool,
+    folders: Collection[str] = (),
+) -> None:
+    """Refuse outputs that cannot, or must not, be written, or that would replace an input or each other.
+
+    inputs, outputs: paths by the names under which users know them, such as INPUT and --report; None is one that was
+        not given
+    overwrite: whether existing files may be replaced
+    folders: the names of outputs that are folders of files, as Zarr stores are
+    """
+    check_distinct(given_paths(inputs), given_paths(outputs))
+    for name, path in given_paths(outputs).items():
+        check_writable(path, overwrite=overwrite, is_folder=name in folders)
 
 
-def model_paths(path: Path | None, variables: list[str]) -> list[Path]:
-    """Where to save the model of each variable: one file per variable; an empty list if no path was given."""
-    if path is None:
-        return []
-    return [path] if len(variables) == 1 else [path.with_stem(f"{path.stem}-{name}") for name in variables]
+def given_paths(paths: Mapping[str, Path | None]) -> dict[str, Path]:
+    """The paths that were given."""
+    return {name: path for name, path in paths.items() if path is not None}

@@ -6,9 +6,9 @@ from lkgp.cli.console import print_line, typer
 from lkgp.cli.coordinates import read_coordinates
 from lkgp.cli.errors import report_errors
 from lkgp.cli.options import At, Like, Overwrite, PredictionOutput, SavedModel
-from lkgp.cli.outputs import check_output
+from lkgp.cli.outputs import check_outputs
 from lkgp.xarray import FieldModel
-from lkgp.xarray.formats.files import write_dataset
+from lkgp.xarray.formats.files import find_written_format, write_dataset
 
 
 def sample(
@@ -25,7 +25,8 @@ def sample(
     Without --at and --like, the fields are drawn on the grid of the data.
     """
     with report_errors():
-        check_output(output, overwrite)
+        folders = ["OUTPUT"] if find_written_format(output).is_folder else []
+        check_outputs({"MODEL": model, "--like": like}, {"OUTPUT": output}, overwrite=overwrite, folders=folders)
         fitted = FieldModel.load(model)
         coordinates = read_coordinates(fitted, at, like)
         write_dataset(fitted.sample(samples, coordinates, seed=seed).to_dataset(), output)

@@ -79,7 +79,8 @@ class FinishedRunsModel:
             chosen = sorted(first, key=lambda run: (run.complete, run.number))[-LEARNED_RUNS:]
             model = LatentKroneckerGP(curve_kernels(encoding.space.columns), noise=curve_noise()).double()
             data = from_array(*self.grid(encoding, chosen))
-            found = fit(model, data, optimizer=BFGS(max_steps=LEARNING_STEPS))
+            # The hyperpriors say where to begin, and a verdict is waited for.
+            found = fit(model, data, optimizer=BFGS(max_steps=LEARNING_STEPS), compare_starts=False)
             if found.reason == INTERRUPTED:
                 # Ctrl-C is meant for the caller's study, and half-learned hyperparameters would differ from those that
                 # other workers learn.

@@ -43,8 +43,8 @@ class Parameter:
 
         A conditional parameter has an additional column that is 1 if the parameter is present and 0 otherwise; an
         absent numeric parameter is encoded as 0.5. Values of new configurations that do not fit are interpreted as well
-        as possible: a number below a logarithmic scale is taken as the lowest one, and anything else as if the
-        parameter were absent.
+        as possible: a number that is not positive is taken as the lowest one of a logarithmic scale, and anything else
+        as if the parameter were absent.
         """
         present = not is_missing(value) and (bool(self.choices) or is_number(value))
         if self.choices:
@@ -53,7 +53,7 @@ class Parameter:
         else:
             low, high = (np.log(self.low), np.log(self.high)) if self.log else (self.low, self.high)
             number = float(value) if present else np.nan
-            number = np.log(max(number, self.low)) if self.log and present else number
+            number = np.log(number if number > 0 else self.low) if self.log and present else number
             numbers = [(number - low) / (high - low) if present and high > low else 0.5]
         return [*numbers, float(present)] if self.conditional else numbers
 

@@ -76,7 +76,9 @@ class CurveModel:
                 f"a curve has a value at epoch {longest}, but last_epoch is {self.last_epoch}; increase last_epoch."
             )
         scale = ValueScale.of(last, self.direction, self.transform, every)
-        encoding = CurveEncoding(Space.of(runs, self.log), scale, max(self.last_epoch or longest, 1))
+        # Runs without values must not change what is learned from the others.
+        begun = [run for run, (_, values) in zip(runs, seen, strict=True) if len(values)]
+        encoding = CurveEncoding(Space.of(begun, self.log), scale, max(self.last_epoch or longest, 1))
         last_epoch = encoding.last_epoch
         ahead = np.arange(1.0, last_epoch + 1) if last_epoch <= EVERY_EPOCH else [last_epoch]
         epochs = np.unique(np.concatenate([at for at, _ in seen] + [ahead]))

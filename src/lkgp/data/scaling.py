@@ -22,8 +22,11 @@ class Scaling:
         return cls(torch.zeros_like(like[0]), torch.ones_like(like[0]))
 
     @classmethod
-    def standard(cls, data: Tensor) -> "Scaling":
-        """Scale to mean zero and variance one over the rows of `data`; a constant column keeps its scale."""
+    def standard(cls, data: Tensor, everywhere: Tensor | None = None) -> "Scaling":
+        """Scale to mean zero and variance one over the rows of `data`; a constant column keeps its scale.
+
+        everywhere: rows whose spread is the scale of a column that is constant in `data`
+        """
         # Work in units of the largest entry, so that squares neither overflow nor underflow.
         unit = data.abs().amax(dim=0)
         unit = torch.where(unit > 0, unit, torch.ones_like(unit))
@@ -32,7 +35,8 @@ class Scaling:
         shift, scale = shift * unit, scale * unit
         # A column is constant when its spread is no more than the rounding of its mean.
         constant = scale <= 8 * torch.finfo(data.dtype).eps * shift.abs()
-        return cls(shift, torch.where(constant | (scale == 0), torch.ones_like(scale), scale))
+        instead = torch.ones_like(scale) if everywhere is None else cls.standard(everywhere).scale
+        return cls(shift, torch.where(constant | (scale == 0), instead, scale))
 
     def except_for(self, columns: Tensor) -> "Scaling":
         """Return the same scaling without any change to the columns marked True, (d_k,)."""

@@ -9,6 +9,7 @@ from torch import Tensor
 from lkgp.data.grid import PartialGrid
 from lkgp.data.readers import Observations
 from lkgp.data.scaling import Scaling
+from lkgp.data.subsets import points_with_values
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,11 +34,17 @@ class Standardization:
     ) -> "Standardization":
         """Scale to mean zero and variance one.
 
+        Points without observations have no influence on the scale, and so none on a fit. Only if all observations are
+        at one point of a factor, which leaves its scale open, is it that of all points.
+
         values, coords: False leaves them unchanged
         unscaled: one boolean tensor (d_k,) per factor, True for the columns that are never scaled
         """
-        data, points = observations.values.double(), [x.double() for x in observations.grid.coords]
-        scalings = [Scaling.standard(x) if coords else Scaling.identity(x) for x in points]
+        data, grid = observations.values.double(), observations.grid
+        scalings = []
+        for k, points in enumerate(x.double() for x in grid.coords):
+            seen = points[points_with_values(grid, k)]
+            scalings.append(Scaling.standard(seen, everywhere=points) if coords else Scaling.identity(points))
         if unscaled is not None:
             scalings = [scaling.except_for(columns) for scaling, columns in zip(scalings, unscaled, strict=True)]
         return cls(Scaling.standard(data) if values else Scaling.identity(data), tuple(scalings))

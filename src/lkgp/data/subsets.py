@@ -60,6 +60,30 @@ def thin(data: Observations, size: int, seed: int) -> Observations | None:
     return restrict(data, chosen)
 
 
+def small_part(data: Observations, size: int, seed: int) -> Observations:
+    """About `size` observations at some of the points of every factor; the data themselves if they are not more."""
+    grid = data.grid
+    if grid.num_observed <= size:
+        return data
+    seen = [points_with_values(grid, k) for k in range(len(grid.shape))]
+    # Keep n_k^a points of factor k, so that long factors lose a larger share; prod n_k^a is the share of the cells.
+    cells = math.prod(len(points) for points in seen)
+    power = max(0.0, 1 + math.log(size / grid.num_observed) / math.log(cells))
+    keep = [min(len(points), max(2, round(len(points) ** power))) for points in seen]
+    generator = torch.Generator().manual_seed(seed)
+    chosen = {
+        k: points[
+            clustered(grid.coords[k][points].cpu(), mean_values(data, k)[points].cpu(), keep[k], generator).to(
+                points.device
+            )
+        ]
+        for k, points in enumerate(seen)
+        if keep[k] < len(points)
+    }
+    part = restrict(data, chosen)
+    return data if part is None else without_empty_points(part)
+
+
 def without_empty_points(data: Observations) -> Observations:
     """Drop the points without any observation: the likelihood does not depend on them."""
     seen = {k: points_with_values(data.grid, k) for k in range(len(data.grid.shape))}

@@ -5,12 +5,23 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.backend_bases import FigureCanvasBase
 
 from lkgp.demo.curves import LEVELS, Forecast
+from lkgp.errors import FileError
+from lkgp.persistence.atomic import write_atomically
 
 INK, PAST, FAN, NAIVE = "#22303c", "#22303c", "#2a7f9e", "#c0562f"
 # Half-widths of the central 95, 80 and 50 % intervals of a normal distribution, in standard deviations, and opacities.
 BANDS = ((1.96, 0.16), (1.2816, 0.2), (0.6745, 0.28))
+
+
+def check_figure_format(path: Path) -> None:
+    """Refuse a name from whose ending no format of figures follows."""
+    known = FigureCanvasBase.get_supported_filetypes()
+    if path.suffix.lower().removeprefix(".") not in known:
+        endings = ", ".join(f".{name}" for name in sorted(known))
+        raise FileError(f"{path} has an unknown format of figures; its name must end in one of {endings}.")
 
 
 def draw(forecast: Forecast, path: str | Path) -> None:
@@ -36,7 +47,7 @@ def draw(forecast: Forecast, path: str | Path) -> None:
         fontsize=13,
         fontweight="bold",
     )
-    figure.savefig(path, dpi=130)
+    write_atomically(Path(path), lambda temporary: figure.savefig(temporary, dpi=130))
     plt.close(figure)
 
 

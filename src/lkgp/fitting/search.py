@@ -2,17 +2,21 @@
 
 import copy
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
+
+from torch import Tensor
 
 from lkgp.data.readers import Observations
 from lkgp.data.subsets import without_empty_points
 from lkgp.fitting.contrast import contrast_notes
+from lkgp.fitting.exploration import Exploration, explore, get_state, set_state
 from lkgp.fitting.objective import Objective, Progress
 from lkgp.fitting.optimizers import BFGS, INTERRUPTED, LBFGS, STOCHASTIC_IMPROVEMENT, Adam, Optimizer
 from lkgp.fitting.periods import start_periods
-from lkgp.fitting.starts import search_parts
-from lkgp.inference import Choice, Method, Plan, plan, without_factorisation
+from lkgp.fitting.starts import begin_at_best, search_parts
+from lkgp.inference import Choice, Method, Plan, plan, propose, without_factorisation
 from lkgp.linalg.kronecker import LatentKronecker, OperatorFactory
 from lkgp.model import LatentKroneckerGP
 
@@ -53,17 +57,22 @@ def fit(
     progress: Progress | None = None,
     max_memory: float | None = None,
     operators: OperatorFactory = LatentKronecker,
+    compare_starts: bool = True,
 ) -> FitResult:
     """Maximise the marginal likelihood times the priors over the hyperparameters that require a gradient.
 
     Returns a new model; the given one is not changed. Ctrl-C ends the fit with the best parameters so far.
+
+    compare_starts: whether other starting values than the given ones are considered, too
     """
     model = copy.deepcopy(model)
     # If the noise is known, the model's own noise parameters are unused.
     unused = [p for p in model.noise.parameters() if p.requires_grad and data.noise_variance is not None]
     for p in unused:
         p.requires_grad_(False)
-    search = Search(model, without_empty_points(data), method, optimizer, seed, progress, max_memory, operators)
+    search = Search(
+        model, without_empty_points(data), method, optimizer, seed, progress, max_memory, operators, compare_starts
+    )
     result = search.run()
     for p in unused:
         p.requires_grad_(True)
@@ -82,6 +91,7 @@ class Search:
     progress: Progress | None
     max_memory: float | None
     operators: OperatorFactory
+    compare_starts: bool
 
     def run(self) -> FitResult:
         began = time.perf_counter()
@@ -91,41 +101,48 @@ class Search:
             return FitResult(self.model, chosen, BFGS(), [], 0, True, "no hyperparameter is free", 0.0)
         periods, notes = start_periods(self.model, self.data)
         sufficient = None if self.optimizer == "auto" else self.optimizer.sufficient_observations
+        given = get_state(self.model)
+        begun = self._explore(periods)
+        if begun is not None and begun.interrupted:
+            return self._interrupted(began, notes)
+        notes += [] if begun is None else [begun.note]
+        others, from_part = ([], False) if begun is None else (begun.others, not begun.whole)
         part = search_parts(
             self.model,
             self.data,
             periods,
+            others=others,
+            from_part=from_part,
             sufficient=sufficient,
             seed=self.seed,
             progress=self.progress,
             max_memory=self.max_memory,
             operators=self.operators,
         )
-        notes += [] if part is None or part.interrupted else [part.note]
         for period in periods:
             period.requires_grad_(True)
-        chosen = plan(self.model, self.data, self.method, self.max_memory, fitting=True)
-        method = chosen.method.for_fitting()
-        chosen = replace(chosen, method=method)
+        if part is not None and part.interrupted:
+            return self._interrupted(began, notes)
+        notes += [] if part is None else [part.note]
+        if propose(self.model, self.data, self.method, self.max_memory, fitting=True).obstacle:
+            # The requested method cannot be used where the likelihood is largest on a part; it may be on the way there.
+            notes.append("began at the given values, because the requested method cannot be used at better ones")
+            set_state(self.model, given)
+        chosen = self._plan()
+        method = chosen.method
         picked = default_optimizer(method, num_free) if self.optimizer == "auto" else self.optimizer
         if part is not None and sufficient is not None and part.observations >= sufficient:
             reason = f"{part.reason}, on {part.observations} of the observations"
             seconds = time.perf_counter() - began
             history, products = part.history, part.products
             return FitResult(self.model, chosen, picked, history, products, part.converged, reason, seconds, notes)
-        objective = Objective(
-            self.model,
-            self.data,
-            method,
-            seed=self.seed,
-            progress=self.progress,
-            max_memory=self.max_memory,
-            operators=self.operators,
-        )
-        if part is not None and part.interrupted:
-            seconds = time.perf_counter() - began
-            return FitResult(self.model, chosen, picked, [], 0, False, INTERRUPTED, seconds, notes)
-        outcome = picked.maximise(objective, from_part=part is not None)
+        objective = self._objective(method)
+        if begin_at_best(objective, others):
+            notes.append("with all observations, another optimum was the better start")
+            chosen = self._plan()
+            method = chosen.method
+            objective = self._objective(method)
+        outcome = picked.maximise(objective, from_part=from_part or part is not None)
         objective, history = outcome.objective, outcome.objective.history
         if objective.ended_at_the_limit() and not outcome.interrupted:
             # The optimum needs more modes than a factorisation can afford: continue in the eigenbasis from the best
@@ -146,6 +163,41 @@ class Search:
         notes += contrast_notes(self.model, self.data)
         seconds = time.perf_counter() - began
         return FitResult(self.model, chosen, picked, history, objective.products, converged, reason, seconds, notes)
+
+    def _explore(self, periods: Sequence[Tensor]) -> Exploration | None:
+        """Begin at the best of many hyperparameters on few observations, which cannot improve the `periods`."""
+        for period in periods:
+            period.requires_grad_(False)
+        num_free = sum(p.numel() for p in self.model.parameters() if p.requires_grad)
+        if not self.compare_starts or not 0 < num_free <= MOST_INFORMED:
+            return None
+        return explore(
+            self.model,
+            self.data,
+            seed=self.seed,
+            progress=self.progress,
+            max_memory=self.max_memory,
+            operators=self.operators,
+        )
+
+    def _plan(self) -> Plan:
+        chosen = plan(self.model, self.data, self.method, self.max_memory, fitting=True)
+        return replace(chosen, method=chosen.method.for_fitting())
+
+    def _objective(self, method: Method) -> Objective:
+        return Objective(
+            self.model,
+            self.data,
+            method,
+            seed=self.seed,
+            progress=self.progress,
+            max_memory=self.max_memory,
+            operators=self.operators,
+        )
+
+    def _interrupted(self, began: float, notes: list[str]) -> FitResult:
+        seconds = time.perf_counter() - began
+        return FitResult(self.model, self._plan(), BFGS(), [], 0, False, INTERRUPTED, seconds, notes)
 
 
 def default_optimizer(method: Method, num_free: int) -> Optimizer:

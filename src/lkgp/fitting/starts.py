@@ -1,5 +1,6 @@
 """Starting values for a search: the optima on subsets of the data of increasing size."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -8,15 +9,12 @@ from torch import Tensor
 
 from lkgp.data.readers import Observations
 from lkgp.data.subsets import coarse_levels
+from lkgp.fitting.exploration import COARSE_IMPROVEMENT, PROMISING, State, get_state, set_state
 from lkgp.fitting.objective import Objective, Progress
 from lkgp.fitting.optimizers import BFGS
 from lkgp.inference import plan
 from lkgp.linalg.kronecker import LatentKronecker, OperatorFactory
 from lkgp.model import LatentKroneckerGP
-
-# A search on a subset stops when a step is expected to improve the log-likelihood, per observation, by less than this.
-# It only provides starting values, so it may be far coarser than the final search.
-COARSE_IMPROVEMENT = 1e-3
 
 
 @dataclass(frozen=True)
@@ -48,6 +46,8 @@ def search_parts(
     data: Observations,
     periods: Sequence[Tensor],
     *,
+    others: list[State],
+    from_part: bool,
     sufficient: int | None,
     seed: int,
     progress: Progress | None,
@@ -60,6 +60,8 @@ def search_parts(
 
     periods: periods that were set from all data, which subsets cannot improve; they are free only on the largest
         subset, and only if it has the `sufficient` number of observations to end the search
+    others: further hyperparameters at which a search may begin; see `begin_at_best`
+    from_part: whether the present hyperparameters are an optimum on few observations
     """
     found: PartialSearch | None = None
     sizes: tuple[int, ...] = ()
@@ -74,9 +76,12 @@ def search_parts(
         objective = Objective(
             model, part, method, seed=seed, progress=progress, max_memory=max_memory, operators=operators
         )
+        begin_at_best(objective, others)
         start = objective.parameters.get()
         try:
-            outcome = replace(BFGS(), improvement=COARSE_IMPROVEMENT).maximise(objective, from_part=found is not None)
+            outcome = replace(BFGS(), improvement=COARSE_IMPROVEMENT).maximise(
+                objective, from_part=from_part or found is not None
+            )
         except np.linalg.LinAlgError:
             objective.parameters.set(start)
             break
@@ -92,3 +97,23 @@ def search_parts(
         if outcome.interrupted:
             return found
     return found
+
+
+def begin_at_best(objective: Objective, others: list[State]) -> bool:
+    """Move the model to the best of its present hyperparameters and `others`, which takes the former in exchange.
+
+    Optima found on few observations may change places when there are more. Returns whether the model was moved.
+    """
+    if not others:
+        return False
+    choices = [get_state(objective.model), *others]
+    values = []
+    for state in choices:
+        set_state(objective.model, state)
+        # The errors of the solves must be small compared with what a search may gain.
+        here = objective.evaluate(expected=PROMISING * objective.num_observed)
+        values.append(here.value if here.solved and math.isfinite(here.value) else -math.inf)
+    best = int(np.argmax(values))
+    set_state(objective.model, choices.pop(best))
+    others[:] = choices
+    return best > 0

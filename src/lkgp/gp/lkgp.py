@@ -15,7 +15,7 @@ from lkgp.concurrency import Lock
 from lkgp.data.grid import PartialGrid
 from lkgp.data.readers import ArrayKind, Observations, add_cells, from_array, from_table, same_measurements
 from lkgp.data.standardization import Standardization
-from lkgp.errors import FileError, InputError, NotFittedError, complain
+from lkgp.errors import InputError, NotFittedError, complain
 from lkgp.fitting import Optimizer
 from lkgp.gp.fitted import Fitted
 from lkgp.gp.new_model import new_model
@@ -24,9 +24,11 @@ from lkgp.gp.requests import as_seed, in_units, noise_at, noise_everywhere, requ
 from lkgp.inference import Choice, Plan, check_choice, plan
 from lkgp.model import LatentKroneckerGP, Mean, Noise
 from lkgp.persistence import ModelContents
+from lkgp.persistence.damage import naming_the_file
 from lkgp.persistence.estimator import build_settings_of, describe_settings_of
 from lkgp.persistence.fitted import describe_state, rebuild_state
 from lkgp.persistence.state import FittedState
+from lkgp.persistence.state_checks import check_contents
 from lkgp.posterior import Posterior, row_means, row_moments
 from lkgp.report import Report, print_progress
 
@@ -341,20 +343,13 @@ class LKGP:
     @classmethod
     def from_contents(cls, contents: ModelContents) -> "LKGP":
         """Rebuild a fitted model from the contents of a file."""
-        try:
-            gp = cls(**build_settings_of(contents.header, contents.tensors))
-            state = rebuild_state(
-                contents.header, contents.tensors, dtype=gp.dtype, seed=gp.seed, max_memory=gp.max_memory
-            )
-            report = Report.from_dict(contents.header["report"])
-            gp._fit = Fitted(state, report, told=state.posterior.draw_store.kept)
-            return gp
-        except FileError:
-            raise
-        except (KeyError, TypeError, AttributeError, IndexError, RuntimeError, ValueError) as error:
-            raise FileError(
-                f"{contents.source} is incomplete or damaged ({type(error).__name__}: {error}); save the model again."
-            ) from None
+        header, tensors = contents.header, contents.tensors
+        with naming_the_file(contents.source):
+            check_contents(header, tensors)
+            gp = cls(**build_settings_of(header, tensors))
+            state = rebuild_state(header, tensors, dtype=gp.dtype, seed=gp.seed, max_memory=gp.max_memory)
+            gp._fit = Fitted(state, Report.from_dict(header["report"]), told=state.posterior.draw_store.kept)
+        return gp
 
     # Internals
 

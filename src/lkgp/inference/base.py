@@ -19,7 +19,13 @@ from torch import Tensor
 from lkgp.data.readers import Observations
 from lkgp.inference.accuracy import kernel_rounding
 from lkgp.inference.costs import Cost, PlanningProblem
-from lkgp.inference.predictions import PredictionEquations, SampleEquations, TruncatedEquations, VarianceEquations
+from lkgp.inference.predictions import (
+    SMALL_ERROR,
+    PredictionEquations,
+    SampleEquations,
+    TruncatedEquations,
+    VarianceEquations,
+)
 from lkgp.linalg.kronecker import LatentKronecker, OperatorFactory, sum_of
 from lkgp.linalg.products import kronecker_matmul
 from lkgp.model import LatentKroneckerGP
@@ -116,6 +122,10 @@ class Method(Settings, ABC):
     @abstractmethod
     def plan(self, problem: PlanningProblem) -> Plan:
         """Plan the computation and predict its cost; an obstacle is part of the plan, not an error."""
+
+    def obstacle(self, num_factors: int) -> str:
+        """Why these settings cannot be used with this many factors, whatever the data are; empty if they can."""
+        return ""
 
     def for_fitting(self) -> "Method":
         """A copy with looser tolerances that are sufficient while hyperparameters are being fitted."""

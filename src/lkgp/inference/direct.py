@@ -49,12 +49,16 @@ class Direct(Method):
     def automatic(cls) -> Sequence["Direct"]:
         return (cls(),)
 
+    def obstacle(self, num_factors: int) -> str:
+        if self.axis is None or 0 <= self.axis < num_factors:
+            return ""
+        return f"axis={self.axis} is not one of the factors 0 to {num_factors - 1}; change it"
+
     def plan(self, problem: PlanningProblem) -> Plan:
         grid, n = problem.grid, problem.grid.num_observed
         ranks = problem.ranks(max(self.tolerance, self.fit_tolerance) if problem.fitting else self.tolerance)
-        if self.axis is not None and not 0 <= self.axis < len(ranks):
-            obstacle = f"axis={self.axis} is not one of the factors 0 to {len(ranks) - 1}; change it"
-            return Plan(self, "direct", obstacle=obstacle)
+        if self.obstacle(len(ranks)):
+            return Plan(self, "direct", obstacle=self.obstacle(len(ranks)))
         axes = range(len(ranks)) if self.axis is None else (self.axis,)
         options = [(*direct_cost(problem, k, ranks[k].rank), k) for k in axes]
         # if several are equal, the shortest one: fewer rows per fibre

@@ -3,7 +3,8 @@
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from lkgp.errors import FileError
@@ -13,6 +14,8 @@ STORE_FILES = ("zarr.json", ".zgroup", ".zmetadata", ".zattrs")
 # A disk with fewer free bytes than this counts as full. A few blocks may stay free when a write fails for
 # lack of space; a larger number would blame the disk for errors that have another cause.
 FULL_DISK = 16384
+# Characters of the name of a file in that of its temporary folder: at four bytes each, they fit into the 255 of a name.
+SHOWN_CHARACTERS = 40
 
 
 def check_not_a_folder(path: Path) -> None:
@@ -21,12 +24,27 @@ def check_not_a_folder(path: Path) -> None:
         raise FileError(f"{path} is a folder, not a file or Zarr store that can be replaced; give the name of a file.")
 
 
+def make_temporary_folder(path: Path) -> Path:
+    """A new folder beside `path`, in which the file is written: it keeps its ending, which tells writers the format."""
+    # The beginning of the name tells users what it is; all of it could be too long for a name.
+    return Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name[:SHOWN_CHARACTERS]}."))
+
+
+@contextmanager
+def temporary_folder(path: Path) -> Iterator[Path]:
+    """The folder in which `path` would be written, for a trial."""
+    folder = make_temporary_folder(path)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
     """Let `write` write to a temporary path in the same folder, and move the result to `path` once it is complete."""
     check_not_a_folder(path)
     try:
-        # A folder, so that the file inside keeps its own ending, from which writers infer the format.
-        folder = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
+        folder = make_temporary_folder(path)
     except OSError as error:
         raise FileError(f"{path} cannot be written: {error.strerror}.") from None
     temporary, before = folder / path.name, folder / "before"

@@ -9,11 +9,14 @@ from lkgp.data.grid import PartialGrid
 from lkgp.data.readers import ArrayKind, Observations
 from lkgp.data.scaling import Scaling
 from lkgp.data.standardization import Standardization
-from lkgp.errors import FileError, InputError
+from lkgp.errors import InputError
 from lkgp.inference import Plan
-from lkgp.model import LatentKroneckerGP
+from lkgp.model import LatentKroneckerGP, check_kernel
 from lkgp.persistence import kernels as described
+from lkgp.persistence.damage import DamageError
+from lkgp.persistence.kernel_checks import is_too_large
 from lkgp.persistence.records import build_settings, describe_settings
+from lkgp.persistence.solution_check import check_solution
 from lkgp.persistence.state import FittedState
 from lkgp.posterior import Posterior
 from lkgp.solvers import Reason, Solution
@@ -54,8 +57,11 @@ def describe_model(model: LatentKroneckerGP, prefix: str) -> tuple[dict[str, Any
         )
     if len(model.terms) > 1:
         raise InputError("a model with several terms cannot be saved yet.")
+    terms = [[described.describe_kernel(kernel) for kernel in term.kernels] for term in model.terms]
+    if any(is_too_large(kernels) for kernels in terms):
+        raise InputError("the kernels have too many parts, or they are nested too deeply, for a file; simplify them.")
     spec = {
-        "terms": [[described.describe_kernel(kernel) for kernel in term.kernels] for term in model.terms],
+        "terms": terms,
         "mean": described.describe_mean(model.mean),
         "noise": described.describe_noise(model.noise),
         "frozen": [name for name, parameter in model.named_parameters() if not parameter.requires_grad],
@@ -110,12 +116,10 @@ def rebuild_state(
     seed: int,
     max_memory: float | None,
 ) -> FittedState:
-    """Inverse of `describe_state`."""
+    """Inverse of `describe_state`, for contents that `check_contents` accepted."""
     num_factors = len(header["model"]["terms"][0])
     grid = PartialGrid(tuple(tensors[f"coords.{k}"] for k in range(num_factors)), tensors["observed"])
     values, weights = tensors["values"], tensors["weights"]
-    if values.shape != (grid.num_observed,) or tensors["counts"].shape != values.shape or weights.shape != values.shape:
-        raise FileError("the file is damaged: its values do not match its grid; save the model again.")
     known = tensors.get("noise_variance"), tensors.get("scatter")
     observations = Observations(grid, values, tensors["counts"], *known)
     kind = ArrayKind(header["array"]["library"], DTYPES[header["array"]["dtype"]], torch.device("cpu"))
@@ -124,17 +128,20 @@ def rebuild_state(
     standardization = Standardization(scalings[-1], tuple(scalings[:-1]))
     plan = build_settings(header["plan"])
     if not isinstance(plan, Plan):
-        raise FileError("the file is damaged: it does not name the inference method; save the model again.")
-    posterior = Posterior(
-        build_model(header["model"], "model", tensors),
-        standardization.apply(observations, dtype=dtype),
-        plan,
-        seed=seed,
-        max_memory=max_memory,
-        solution=_build_solution(header["solution"], weights[:, None]),
-    )
+        raise DamageError("it does not name the inference method")
+    obstacle = plan.method.obstacle(num_factors)
+    if obstacle:
+        raise DamageError(f"its inference method cannot be used: {obstacle}")
+    model, data = build_model(header["model"], "model", tensors), standardization.apply(observations, dtype=dtype)
+    for k, (kernel, x) in enumerate(zip(model.kernels, data.grid.coords, strict=True)):
+        check_kernel(kernel, x, k)
+    if {parameter.dtype for parameter in model.parameters()} != {dtype}:
+        raise DamageError(f"not all parameters of the model are {dtype_name(dtype)} numbers")
+    solution = _build_solution(header["solution"], weights[:, None])
+    draws = [_build_solution(spec["solution"], tensors[f"draws.{i}"]) for i, spec in enumerate(header["draws"])]
+    check_solution(model, data, solution, draws)
+    posterior = Posterior(model, data, plan, seed=seed, max_memory=max_memory, solution=solution)
     for i, spec in enumerate(header["draws"]):
         log = [[tensors[f"draws.{i}.{j}.{k}"] for k in range(num_factors)] for j in range(spec["asked"])]
-        solution = _build_solution(spec["solution"], tensors[f"draws.{i}"])
-        posterior.draw_store.restore(spec["num"], spec["seed"], solution, log)
+        posterior.draw_store.restore(spec["num"], spec["seed"], draws[i], log)
     return FittedState(observations, kind, tensors.get("noise_everywhere"), standardization, posterior)

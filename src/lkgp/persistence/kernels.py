@@ -3,7 +3,7 @@
 They are described by the name of their class and its arguments; classes that are not in the tables below are rejected.
 """
 
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 import gpytorch
 import torch
@@ -12,9 +12,14 @@ from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import GaussianLikelihood
 from torch import Tensor
 
-from lkgp.errors import FileError, InputError
+from lkgp.errors import InputError
 from lkgp.model import LearnedNoise, Mean, Noise
+from lkgp.persistence.damage import DamageError
+from lkgp.persistence.header import Described
+from lkgp.persistence.kernel_checks import check_entries_of
+from lkgp.persistence.plain_types import check_entries
 from lkgp.persistence.records import find_class
+from lkgp.persistence.tensors import get_finite
 
 # class -> (plain arguments, parameters that may carry a constraint and a prior)
 KERNELS: dict[type[Kernel], tuple[tuple[str, ...], tuple[str, ...]]] = {
@@ -38,6 +43,13 @@ PRIORS: dict[type, tuple[str, ...]] = {
     priors.HalfCauchyPrior: ("scale",),
 }
 CONSTRAINTS = (constraints.Positive, constraints.GreaterThan, constraints.LessThan, constraints.Interval)
+
+
+class Likelihood(TypedDict):
+    """The description of a likelihood."""
+
+    noise_constraint: NotRequired[Described]
+    noise_prior: NotRequired[Described]
 
 
 def _describe_constraint(constraint: constraints.Interval) -> dict[str, Any]:
@@ -105,15 +117,10 @@ def _describe_parameters(module: gpytorch.Module, names: tuple[str, ...]) -> dic
 
 
 def _build_parameters(spec: dict[str, Any]) -> dict[str, Any]:
-    built: dict[str, Any] = {}
-    for name, value in spec.items():
-        if name.endswith("_constraint"):
-            built[name] = _build_constraint(value)
-        elif name.endswith("_prior"):
-            built[name] = _build_prior(value)
-        else:
-            raise FileError(f"the file is damaged: it has an unknown setting {name!r}; save the model again.")
-    return built
+    return {
+        name: _build_constraint(value) if name.endswith("_constraint") else _build_prior(value)
+        for name, value in spec.items()
+    }
 
 
 def describe_kernel(kernel: Kernel) -> dict[str, Any]:
@@ -141,7 +148,8 @@ def describe_kernel(kernel: Kernel) -> dict[str, Any]:
 
 def build_kernel(spec: dict[str, Any]) -> Kernel:
     """Inverse of `describe_kernel`; parameters have their initial values."""
-    cls = find_class(KERNELS, spec["class"], "kernel")
+    cls = find_class(KERNELS, spec.get("class"), "kernel")
+    check_entries_of(spec, cls, *KERNELS[cls])
     arguments = {**spec["arguments"], **_build_parameters(spec["parameters"])}
     if cls is kernels.ScaleKernel:
         return cls(build_kernel(spec["parts"][0]), **arguments)
@@ -168,6 +176,7 @@ def describe_likelihood(likelihood: GaussianLikelihood) -> dict[str, Any]:
 
 
 def build_likelihood(spec: dict[str, Any]) -> GaussianLikelihood:
+    check_entries(spec, Likelihood, "the noise")
     return GaussianLikelihood(**_build_parameters(spec))
 
 
@@ -205,8 +214,20 @@ def parameter_tensors(module: torch.nn.Module, prefix: str) -> dict[str, Tensor]
 def restore_parameters(module: torch.nn.Module, prefix: str, tensors: dict[str, Tensor], frozen: list[str]) -> None:
     """Set the parameters of `module` to the values in a file; those named in `frozen` are not learned."""
     for name, parameter in module.named_parameters():
-        value = tensors.get(f"{prefix}.{name}")
-        if value is None or value.shape != parameter.shape:
-            raise FileError(f"the file is damaged: {prefix}.{name} is missing or misshapen; save the model again.")
+        value = get_finite(tensors, f"{prefix}.{name}", tuple(parameter.shape))
         parameter.data = value.clone()
         parameter.requires_grad_(name not in frozen)
+    check_positive_parameters(module, prefix)
+
+
+def check_positive_parameters(module: torch.nn.Module, prefix: str) -> None:
+    """Refuse parameters that are not positive within their constraints, such as a length scale that underflows."""
+    for part in module.modules():
+        named: dict[str, Any] = getattr(part, "_constraints", {})
+        for name, constraint in named.items():
+            values = constraint.transform(getattr(part, name.removesuffix("_constraint"))).detach()
+            # The square, because kernels divide by it.
+            squares = values.double().square()
+            if not bool((values > 0).all()) or not bool(((squares > 0) & torch.isfinite(squares)).all()):
+                parameter = name.removeprefix("raw_").removesuffix("_constraint")
+                raise DamageError(f"the parameter {parameter} of the {prefix} is not a positive number")

@@ -11,8 +11,10 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from lkgp.errors import FileError
-from lkgp.persistence.atomic import write_atomically
+from lkgp.errors import FileError, InputError
+from lkgp.persistence.atomic import first_line, write_atomically
+from lkgp.persistence.damage import DamageError, naming_the_file
+from lkgp.persistence.header import MAX_CHARACTERS, MAX_CONTAINERS, MAX_DEPTH, check_depth
 from lkgp.persistence.version1 import migrate
 
 FORMAT, VERSION = "lkgp", 2
@@ -53,6 +55,10 @@ def checksum(model: str, tensors: dict[str, Tensor]) -> str:
 def write(path: str | Path, header: dict[str, Any], tensors: dict[str, Tensor]) -> None:
     """Write a model file; an older file of that name is replaced only once the new one is complete."""
     model = json.dumps(header)
+    try:
+        read_description(model, tensors)
+    except DamageError as damage:
+        raise InputError(f"the model cannot be saved: {damage}; simplify it.") from None
     metadata = {"format": FORMAT, "version": str(VERSION), "model": model, "checksum": checksum(model, tensors)}
 
     def save(temporary: Path) -> None:
@@ -66,15 +72,17 @@ def write(path: str | Path, header: dict[str, Any], tensors: dict[str, Tensor]) 
 
 def read(path: str | Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """Read the header and the tensors of a model file."""
-    if not Path(path).is_file():
-        raise FileError(f"{path} does not exist or is not a file; give the path of a model saved by lkgp.")
     try:
+        if not Path(path).is_file():
+            raise FileError(f"{path} does not exist or is not a file; give the path of a model saved by lkgp.")
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError, ValueError) as error:
+    except FileError:
+        raise
+    except Exception as error:  # for some damage, the library has errors of many classes
         raise FileError(
-            f"{path} is not a model saved by lkgp, or it is damaged ({error}); save the model again."
+            f"{path} is not a model saved by lkgp, or it is damaged ({first_line(error)}); save the model again."
         ) from None
     if metadata.get("format") != FORMAT:
         raise FileError(f"{path} is a safetensors file, but not a model saved by lkgp.")
@@ -83,14 +91,31 @@ def read(path: str | Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
             f"{path} has format version {metadata.get('version')}, but this lkgp reads versions up to {VERSION} only; "
             "install a newer lkgp."
         )
-    try:
-        if metadata["checksum"] != checksum(metadata["model"], tensors):
-            raise FileError(
-                f"{path} is damaged: its checksum does not match its contents; copy the file or save the model again."
-            )
-        header = json.loads(metadata["model"])
-        return (header, tensors) if metadata["version"] == str(VERSION) else migrate(header, tensors)
-    except (KeyError, json.JSONDecodeError):
+    if metadata.get("checksum") != checksum(metadata.get("model", ""), tensors):
         raise FileError(
-            f"{path} is damaged: the description of its model cannot be read; save the model again."
-        ) from None
+            f"{path} is damaged: its checksum does not match its contents; copy the file or save the model again."
+        )
+    with naming_the_file(str(path)):
+        header = read_description(metadata.get("model", ""), tensors)
+        return (header, tensors) if metadata["version"] == str(VERSION) else migrate(header, tensors)
+
+
+def read_description(text: str, tensors: dict[str, Tensor]) -> dict[str, Any]:
+    """The description of a model, if it is no larger and no deeper than that of a model can be."""
+    if len(text) > most_characters(tensors) or text.count("[") + text.count("{") > MAX_CONTAINERS:
+        raise DamageError(f"its description, of {len(text)} characters, is too large for a model")
+    try:
+        header = json.loads(text)
+    except RecursionError:
+        raise DamageError(f"its description is nested more than {MAX_DEPTH} levels deep") from None
+    except ValueError as error:
+        raise DamageError(f"its description cannot be read ({first_line(error)})") from None
+    if not isinstance(header, dict):
+        raise DamageError("its description is not a set of entries")
+    check_depth(header)
+    return header
+
+
+def most_characters(tensors: dict[str, Tensor]) -> int:
+    """The largest length of a description for these tensors."""
+    return MAX_CHARACTERS + sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())

@@ -57,7 +57,7 @@ class LKGPRegressor(RegressorMixin, BaseEstimator):
         self._counts = np.isfinite(Y).sum(axis=0)
         self._tasks = self._task_points(Y.shape[1])
         gp = LKGP(
-            self._kernels(X.shape[1], Y.shape[1]),
+            self._kernels(X.shape[1]),
             noise=self.noise,
             seed=as_seed(self.random_state),
             max_memory=self.max_memory,
@@ -143,7 +143,7 @@ class LKGPRegressor(RegressorMixin, BaseEstimator):
             raise ValueError("two tasks have the same coordinates; every task needs its own.")
         return tasks
 
-    def _kernels(self, num_features: int, num_tasks: int) -> list[Kernel]:
+    def _kernels(self, num_features: int) -> list[Kernel]:
         """The kernels of all factors."""
         kernel = self.kernel if self.kernel is not None else MaternKernel(nu=2.5, ard_num_dims=num_features)
         if self._tasks is None:
@@ -151,7 +151,7 @@ class LKGPRegressor(RegressorMixin, BaseEstimator):
         if self.task_kernel is not None:
             return [kernel, self.task_kernel]
         if self.tasks is None:
-            return [kernel, task_relations(num_tasks)]
+            return [kernel, task_relations(self._counts > 0)]
         columns = 1 if self._tasks.ndim == 1 else self._tasks.shape[1]
         return [kernel, ScaleKernel(MaternKernel(nu=2.5, ard_num_dims=columns))]
 

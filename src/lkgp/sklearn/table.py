@@ -98,7 +98,7 @@ class LKGPTableRegressor(RegressorMixin, BaseEstimator):
         if self.second_kernel is not None:
             return [kernel, self.second_kernel]
         if self.categories_ is not None:
-            return [kernel, task_relations(len(self.categories_))]
+            return [kernel, task_relations(np.ones(len(self.categories_), dtype=bool))]
         return [kernel, ScaleKernel(MaternKernel(nu=2.5))]
 
     def _groups(self, second: np.ndarray) -> np.ndarray:

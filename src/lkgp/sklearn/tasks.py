@@ -11,17 +11,23 @@ from sklearn.utils import check_random_state
 TASK_RANK = 2
 
 
-def task_relations(tasks: int) -> IndexKernel:
+def task_relations(observed: np.ndarray) -> IndexKernel:
     """Learned relations between tasks.
 
     They start from fixed values instead of GPyTorch's random ones: tasks in a row, each more similar to its neighbours
     than to those further away, from the first columns of a cosine transform with a variance of 1/2 for every task. The
-    additional variances of the tasks' own start where GPyTorch draws them.
+    additional variances of the tasks' own start at log 2, the median of GPyTorch's. Tasks without observations are
+    unrelated to the others, and so have no influence on them.
+
+    observed: whether each task has observations, (tasks,)
     """
-    kernel = IndexKernel(num_tasks=tasks, rank=min(max(tasks - 1, 1), TASK_RANK))
-    columns = np.cos(np.pi * np.outer(np.arange(tasks) + 0.5, np.arange(kernel.covar_factor.shape[1])) / tasks)
-    columns /= np.linalg.norm(columns, axis=1, keepdims=True)
-    kernel.covar_factor.data = kernel.covar_factor.data.new_tensor(np.sqrt(0.5) * columns)
+    count = int(observed.sum())
+    kernel = IndexKernel(num_tasks=len(observed), rank=min(max(count - 1, 1), TASK_RANK))
+    columns = np.cos(np.pi * np.outer(np.arange(count) + 0.5, np.arange(kernel.covar_factor.shape[1])) / count)
+    relations = np.zeros((len(observed), columns.shape[1]))
+    relations[observed] = np.sqrt(0.5) * columns / np.linalg.norm(columns, axis=1, keepdims=True)
+    kernel.covar_factor.data = kernel.covar_factor.data.new_tensor(relations)
+    kernel.raw_var.data = kernel.raw_var.data.new_zeros(kernel.raw_var.shape)  # softplus(0) = log 2
     return kernel
 
 

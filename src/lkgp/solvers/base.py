@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -60,6 +60,7 @@ class Solution:
         )
 
 
+@runtime_checkable
 class Solver(Protocol):
     """A settings record with one method, `solve`.
 

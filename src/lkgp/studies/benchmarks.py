@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from lkgp.errors import InputError
+from lkgp.persistence.paths import check_writable
 from lkgp.studies.records import BenchmarkFile, Record
 from lkgp.studies.registry import BENCHMARK, CASES, MEASUREMENTS, BenchmarkCase, Measurement, comparators
 from lkgp.studies.runs import Run, perform_in_own_process
@@ -83,6 +84,7 @@ def run(
     timeout: seconds that one run may take
     """
     check_names(methods)
+    check_writable(output, overwrite=True)
     chosen = [
         (measurements_of(name), [] if measurements_of(name) else cases_of(name)) for name in names or group_names()
     ]

@@ -5,6 +5,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from lkgp.errors import InputError
+from lkgp.persistence.paths import check_new_folder
 from lkgp.studies.measurements import break_even, resources
 from lkgp.studies.records import Record, append, read
 from lkgp.studies.registry import CASES, PRESETS, CaseFamily, comparators
@@ -80,6 +81,7 @@ def run(
     methods, datasets, missing, seeds: as in `plan`
     timeout: seconds that one run may take
     """
+    check_new_folder(results)
     if experiment == SYNTHETIC:
         results.mkdir(parents=True, exist_ok=True)
         resources.measure(results / "synthetic.jsonl", print_line)

@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from lkgp.errors import InputError
+from lkgp.errors import FileError, InputError
 from lkgp.machine import hardware, versions
 from lkgp.persistence.atomic import write_atomically
 
@@ -51,6 +51,17 @@ def append(path: Path, record: Record) -> None:
         file.write(line)
 
 
+def read_benchmarks(path: Path) -> Record:
+    """The content of a file of benchmark results; any other file is refused, because it would be replaced."""
+    try:
+        content = json.loads(path.read_text())
+    except ValueError:
+        content = None
+    if not isinstance(content, dict) or not isinstance(content.get("runs"), list):
+        raise FileError(f"{path} is not a file of benchmark results, which could be added to; choose another name.")
+    return content
+
+
 class BenchmarkFile:
     """The results of the benchmarks: one JSON file with one entry per case and comparator under "runs".
 
@@ -59,7 +70,7 @@ class BenchmarkFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.content: Record = json.loads(path.read_text()) if path.is_file() else {"runs": []}
+        self.content: Record = read_benchmarks(path) if path.is_file() else {"runs": []}
         now = provenance()
         self.content.update(hardware=now["hardware"], versions=now["versions"], date=now["date"])
 

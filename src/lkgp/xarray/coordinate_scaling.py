@@ -42,9 +42,18 @@ class CoordinateScaling:
 
     @classmethod
     def of(
-        cls, factor: Factor, coords: Mapping[Any, xr.DataArray], selected: np.ndarray | None = None
+        cls,
+        factor: Factor,
+        coords: Mapping[Any, xr.DataArray],
+        selected: np.ndarray | None = None,
+        observed: np.ndarray | None = None,
     ) -> "CoordinateScaling":
-        """To mean zero and unit spread over these points, or over the selected ones, (n,)."""
+        """To mean zero and unit spread over the points with observations.
+
+        selected: the points of the grid, boolean (n,); all by default
+        observed: the points with observations, boolean (n,); all by default. If they have no spread, that of all points
+            of the grid is the scale.
+        """
         origin = calendar = ""
         categories: tuple[str, ...] = ()
         if factor.kind == "time":
@@ -59,11 +68,11 @@ class CoordinateScaling:
         columns = unscaled.to_points(coords, selected)
         if factor.kind == "category":
             return unscaled
-        shift, spread = columns.mean(axis=0), columns.std(axis=0)
-        if factor.kind in ("sphere", "longitude"):
-            # One scale for all columns of a place, so that a kilometre is equally long in every direction.
-            together = slice(0, 3 if factor.kind == "sphere" else 2)
-            spread[together] = np.sqrt(np.square(spread[together]).mean())
+        seen = columns
+        if observed is not None and observed.any():
+            seen = columns[observed if selected is None else observed[selected]]
+        shift, spread = seen.mean(axis=0), spread_of(factor, seen)
+        spread = np.where(spread == 0, spread_of(factor, columns), spread)
         spread[spread == 0] = 1.0
         return cls(factor, tuple(shift.tolist()), tuple(spread.tolist()), origin, calendar, categories)
 
@@ -134,6 +143,16 @@ class CoordinateScaling:
         columns = np.zeros((len(names), len(known)))
         columns[np.arange(len(names)), [known[str(name)] for name in names]] = np.sqrt(0.5)
         return columns
+
+
+def spread_of(factor: Factor, columns: np.ndarray) -> np.ndarray:
+    """The standard deviation of every column of the points of a factor (n, d), (d,)."""
+    spread = columns.std(axis=0)
+    if factor.kind in ("sphere", "longitude"):
+        # One scale for all columns of a place, so that a kilometre is equally long in every direction.
+        together = slice(0, 3 if factor.kind == "sphere" else 2)
+        spread[together] = np.sqrt(np.square(spread[together]).mean())
+    return spread
 
 
 def spanned_sizes(factor: Factor, coords: Mapping[Any, xr.DataArray]) -> dict[str, int]:

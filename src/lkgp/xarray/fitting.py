@@ -158,6 +158,19 @@ def prepare(
             f"there are {len(found)} factors ({'; '.join(map(str, found))}); give a list with one kernel for each."
         )
     if kernels is None:
-        kernels, cycles = default_kernels(list(layout.scalings), points)
+        kernels, cycles = default_kernels(list(layout.scalings), observed_points(points, values))
         notes += cycles
     return PreparedField(layout, points, values, kernels, notes)
+
+
+def observed_points(points: Sequence[np.ndarray], values: np.ndarray) -> list[np.ndarray]:
+    """The points of each factor that have observations, or all if there are none.
+
+    points: one array (n_k, d_k) per factor
+    values: (n_1, ..., n_d), NaN where missing
+    """
+    observed = np.isfinite(values)
+    if not observed.any():
+        return list(points)
+    axes = range(observed.ndim)
+    return [x[observed.any(axis=tuple(axis for axis in axes if axis != k))] for k, x in enumerate(points)]

@@ -27,7 +27,7 @@ FIRST_STEPS, FIRST_PERIODS, FIRST_SMOOTHNESS = 10.0, 10.0, 1.0
 def default_kernels(scalings: list[CoordinateScaling], points: list[np.ndarray]) -> tuple[list[Kernel], list[str]]:
     """One kernel per factor, exactly one factor with output scales, and notes about the cycles that were included.
 
-    points: one array (n_k, d_k) per factor
+    points: the points with observations, one array (n_k, d_k) per factor
     """
     kernels, notes = [], []
     for scaling, x in zip(scalings, points, strict=True):

@@ -34,13 +34,12 @@ class Layout:
     @classmethod
     def of(cls, field: xr.DataArray, factors: Sequence[Factor]) -> "Layout":
         has_time = any(factor.kind == "time" and field.sizes[factor.dims[0]] > 1 for factor in factors)
-        on_grid = []
+        on_grid, observed = [], []
         for factor in factors:
             others = [dim for dim in field.dims if dim not in factor.dims]
-            if has_time and factor.kind in ("sphere", "plane"):
-                on_grid.append(field.notnull().any(others).transpose(*factor.dims).values.ravel())
-            else:
-                on_grid.append(np.ones(int(np.prod([field.sizes[dim] for dim in factor.dims])), dtype=bool))
+            observed.append(field.notnull().any(others).transpose(*factor.dims).values.ravel())
+            only_observed = has_time and factor.kind in ("sphere", "plane")
+            on_grid.append(observed[-1] if only_observed else np.ones_like(observed[-1]))
         for factor in factors:
             index = field.indexes.get(factor.dims[0]) if factor.kind == "time" else None
             if index is not None and not index.is_unique:
@@ -50,8 +49,8 @@ class Layout:
                     f"groupby('{factor.name}').mean()."
                 )
         scalings = tuple(
-            CoordinateScaling.of(factor, field.coords, selected)
-            for factor, selected in zip(factors, on_grid, strict=True)
+            CoordinateScaling.of(factor, field.coords, selected, seen)
+            for factor, selected, seen in zip(factors, on_grid, observed, strict=True)
         )
         layout = cls(field, scalings, tuple(on_grid))
         layout.check_distinct_places()

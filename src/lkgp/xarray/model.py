@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 import xarray as xr
-from lkgp.errors import InputError
+from lkgp.errors import FileError, InputError
 from lkgp.gp import LKGP
 from lkgp.persistence import ModelContents
 from lkgp.xarray.cf_metadata import error_attrs
@@ -141,5 +141,7 @@ class FieldModel:
     def load(cls, path: str | Path) -> "FieldModel":
         """Read a model that `save` wrote."""
         contents = ModelContents.read(path)
-        layout, notes = read_layout(contents)
-        return cls(LKGP.from_contents(contents), layout, notes)
+        if "field" not in contents.header:
+            raise FileError(f"{path} is a model of arrays without labels; read it with lkgp.LKGP.load.")
+        gp = LKGP.from_contents(contents)
+        return cls(gp, *read_layout(contents, gp.grid_))

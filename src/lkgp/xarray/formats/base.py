@@ -23,11 +23,13 @@ class FileFormat(ABC):
     name: as users know it, for messages
     endings: of file names, in lower case, such as (".csv", ".tsv")
     package: the optional package without which files cannot be read or written, by the name it is imported with
+    is_folder: whether a "file" of this format is a folder
     """
 
     name: ClassVar[str]
     endings: ClassVar[tuple[str, ...]]
     package: ClassVar[str | None] = None
+    is_folder: ClassVar[bool] = False
 
 
 class FieldFormat(FileFormat):

@@ -61,10 +61,16 @@ def reading_values(path: Path) -> Iterator[None]:
         ) from None
 
 
-def write_dataset(dataset: xr.Dataset, path: Path) -> None:
-    """Write fields in the format given by the name of the file; a format for tables gets one row per cell."""
+def find_written_format(path: Path) -> FieldFormat | TableFormat:
+    """The format in which a file will be written; refused if it is not known or its package is not installed."""
     file_format = find_format(path)
     _check_package(path, file_format)
+    return file_format
+
+
+def write_dataset(dataset: xr.Dataset, path: Path) -> None:
+    """Write fields in the format given by the name of the file; a format for tables gets one row per cell."""
+    file_format = find_written_format(path)
     if isinstance(file_format, FieldFormat):
         write_atomically(path, lambda temporary: file_format.write(dataset, temporary))
     else:
@@ -73,8 +79,7 @@ def write_dataset(dataset: xr.Dataset, path: Path) -> None:
 
 def write_table(frame: pd.DataFrame, path: Path) -> None:
     """Write a table in the format given by the name of the file."""
-    file_format = find_format(path)
-    _check_package(path, file_format)
+    file_format = find_written_format(path)
     if not isinstance(file_format, TableFormat):
         raise FileError(f"{path} would hold gridded fields, but the data are a table; choose a format for tables.")
     write_atomically(path, lambda temporary: file_format.write(frame, temporary))

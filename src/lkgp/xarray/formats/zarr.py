@@ -32,6 +32,7 @@ class Zarr(FieldFormat):
     name = "Zarr"
     endings = (".zarr",)
     package = "zarr"
+    is_folder = True
 
     def read(self, path: Path) -> xr.Dataset:
         with quiet():
