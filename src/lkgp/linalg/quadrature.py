@@ -24,7 +24,7 @@ def trace_of_log(
     metric: Callable[[Tensor], Tensor] | None = None,
     max_memory: float | None = None,
     *,
-    lowest: float = 1.0,
+    lowest: float,
     whole: bool = False,
 ) -> tuple[Tensor, float]:
     """Estimate tr log B for a symmetric positive definite B, with its standard error.
