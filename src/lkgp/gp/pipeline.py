@@ -2,43 +2,22 @@
 
 import copy
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Literal
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from lkgp.data.readers import ArrayKind, Observations
 from lkgp.data.standardization import Standardization
-from lkgp.errors import InputError
 from lkgp.fitting import FitResult, Optimizer, fit
 from lkgp.fitting.objective import Progress
 from lkgp.inference import Choice, Plan, plan, propose, without_factorisation
 from lkgp.model import LatentKroneckerGP
 from lkgp.persistence.state import FittedState
 from lkgp.posterior import condition
+from lkgp.posterior.rounding import factorisations_explained
 from lkgp.report import Report, make_report
-
-
-@contextmanager
-def factorisations_explained(dtype: torch.dtype) -> Iterator[None]:
-    """Turn the failure of a factorisation into an error that says what to do.
-
-    It fails if the noise is smaller than the rounding errors of the kernels in `dtype`.
-    """
-    try:
-        yield
-    except (np.linalg.LinAlgError, torch.linalg.LinAlgError) as error:
-        # torch's own message is about minors
-        reason = "rounding errors exceed the noise" if str(error).startswith("linalg.") else str(error)
-        advice = "use dtype=torch.float64, or raise the noise" if dtype == torch.float32 else "raise the noise"
-        name = str(dtype).removeprefix("torch.")
-        raise InputError(
-            f"the covariance of the observations cannot be factorised in {name} because {reason}; {advice}."
-        ) from None
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from lkgp.linalg.kronecker import CrossKronecker, LatentKronecker, OperatorFacto
 from lkgp.model import LatentKroneckerGP
 from lkgp.posterior.draws import DrawStore, PosteriorDraws, joined
 from lkgp.posterior.factor_roots import locate
-from lkgp.posterior.rounding import above_rounding
+from lkgp.posterior.rounding import above_rounding, factorisations_explained
 from lkgp.solvers import Solution
 
 
@@ -72,7 +72,7 @@ class Posterior:
     @property
     def system(self) -> System:
         """The system of equations with A, created when it is first needed, by one thread while the others wait."""
-        with self._lock, torch.no_grad():
+        with self._lock, torch.no_grad(), factorisations_explained(self.data.values.dtype):
             if self._system is None:
                 method = self.plan.method
                 self._system = method.system(

@@ -1,13 +1,17 @@
-"""Posterior variances beside their rounding errors.
+"""What rounding errors leave of a posterior: variances beside them, and factorisations that fail.
 
 A variance k_** - c^T A^-1 c is a difference of numbers of the size of the prior variance k_**. Where it is smaller than
 their rounding error, it is not known; that error then takes its place, an upper bound, and the caller is told.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
 import torch
 from torch import Tensor
 
-from lkgp.errors import complain
+from lkgp.errors import InputError, complain
 from lkgp.inference.predictions import ROUNDING_ERROR, variance_floor
 
 
@@ -29,3 +33,21 @@ def above_rounding(variance: Tensor, prior: Tensor, strict: bool = False) -> Ten
             strict,
         )
     return torch.maximum(variance, floor)
+
+
+@contextmanager
+def factorisations_explained(dtype: torch.dtype) -> Iterator[None]:
+    """Turn the failure of a factorisation into an error that says what to do.
+
+    It fails if the noise is smaller than the rounding errors of the kernels in `dtype`.
+    """
+    try:
+        yield
+    except (np.linalg.LinAlgError, torch.linalg.LinAlgError) as error:
+        # torch's own message is about minors
+        reason = "rounding errors exceed the noise" if str(error).startswith("linalg.") else str(error)
+        advice = "use dtype=torch.float64, or raise the noise" if dtype == torch.float32 else "raise the noise"
+        name = str(dtype).removeprefix("torch.")
+        raise InputError(
+            f"the covariance of the observations cannot be factorised in {name} because {reason}; {advice}."
+        ) from None
