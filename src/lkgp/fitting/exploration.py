@@ -109,6 +109,7 @@ def explore(
     # Values on few observations are compared with optima on more.
     share = part.grid.num_observed / few.grid.num_observed
     margin = (PROMISING_SUM if any(removable_parts(model)) else PROMISING) * part.grid.num_observed
+    whole = part.grid.num_observed == data.grid.num_observed
     optima: list[Candidate] = []
     begun: list[Candidate] = []
     waiting, interrupted = in_order(candidates), False
@@ -135,14 +136,15 @@ def explore(
             state=get_state(model),
             positions=[one.position() for one in lengths],
         )
-        optima.append(found)
         waiting = [*without_vanished(model, part, lengths, found), *waiting]
+        # With more observations nothing would lead back from lengths that have vanished.
+        if whole or not any(one.vanished() for one in lengths):
+            optima.append(found)
     if not optima:
         set_state(model, given)
         return None
     optima.sort(key=lambda one: -one.value)
     set_state(model, optima[0].state)
-    whole = part.grid.num_observed == data.grid.num_observed
     place = "all" if whole else f"{part.grid.num_observed} of the"
     note = (
         f"compared {len(candidates)} starting values and searched from {len(begun)} of them on {place} observations; "
@@ -169,14 +171,14 @@ def compare(model: LatentKroneckerGP, few: Observations, lengths: Sequence[Lengt
             one.set(position)
         kind = " x ".join(words.get(position, "medium") for position in positions)
         made.append(at_best_scale(model, few, lengths, f"{kind} lengths"))
-    best = sorted((one for one in made if one is not None), key=lambda one: -one.value)[:2]
+    best = sorted((found for found in made if found is not None), key=lambda found: -found.value)[:2]
     for number, part_scales in enumerate(removable_parts(model)):
-        for one in best:
-            set_state(model, one.state)
+        for found in best:
+            set_state(model, found.state)
             multiply(model, part_scales, REMOVED)
-            made.append(at_best_scale(model, few, lengths, f"{one.kind} without part {number + 1} of a sum", number))
+            made.append(at_best_scale(model, few, lengths, f"{found.kind} without part {number + 1} of a sum", number))
     set_state(model, given)
-    return [one for one in made if one is not None]
+    return [found for found in made if found is not None]
 
 
 def without_vanished(

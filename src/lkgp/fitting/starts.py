@@ -12,6 +12,7 @@ from lkgp.data.subsets import coarse_levels
 from lkgp.fitting.exploration import COARSE_IMPROVEMENT, PROMISING, State, get_state, set_state
 from lkgp.fitting.objective import Objective, Progress
 from lkgp.fitting.optimizers import BFGS
+from lkgp.fitting.optimizers.bfgs import with_sufficient_noise
 from lkgp.inference import plan
 from lkgp.linalg.kronecker import LatentKronecker, OperatorFactory
 from lkgp.model import LatentKroneckerGP
@@ -110,6 +111,8 @@ def begin_at_best(objective: Objective, others: list[State]) -> bool:
     values = []
     for state in choices:
         set_state(objective.model, state)
+        # Few observations may have been less variable than all; see `with_sufficient_noise`.
+        with_sufficient_noise(objective)
         # The errors of the solves must be small compared with what a search may gain.
         here = objective.evaluate(expected=PROMISING * objective.num_observed)
         values.append(here.value if here.solved and math.isfinite(here.value) else -math.inf)
