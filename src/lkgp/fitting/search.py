@@ -14,7 +14,7 @@ from lkgp.fitting.exploration import Exploration, explore, get_state, set_state
 from lkgp.fitting.objective import Objective, Progress
 from lkgp.fitting.optimizers import BFGS, INTERRUPTED, LBFGS, STOCHASTIC_IMPROVEMENT, Adam, Optimizer
 from lkgp.fitting.periods import start_periods
-from lkgp.fitting.starts import begin_at_best, search_parts
+from lkgp.fitting.starts import begin_where_possible, search_parts
 from lkgp.inference import Choice, Method, Plan, plan, propose, without_factorisation
 from lkgp.linalg.kronecker import LatentKronecker, OperatorFactory
 from lkgp.model import LatentKroneckerGP
@@ -136,8 +136,8 @@ class Search:
             history, products = part.history, part.products
             return FitResult(self.model, chosen, picked, history, products, part.converged, reason, seconds, notes)
         objective = self._objective(method)
-        if begin_at_best(objective, others):
-            notes.append("with all observations, another optimum was the better start")
+        if begin_where_possible(objective, others):
+            notes.append("began at the given values, because the likelihood could not be computed at better ones")
             chosen = self._plan()
             method = chosen.method
             objective = self._objective(method)
