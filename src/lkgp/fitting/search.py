@@ -9,7 +9,7 @@ from typing import Literal
 from torch import Tensor
 
 from lkgp.data.readers import Observations
-from lkgp.data.subsets import without_empty_points
+from lkgp.data.subsets import largest_part, without_empty_points
 from lkgp.fitting.exploration import Exploration, explore, get_state, set_state
 from lkgp.fitting.objective import Objective, Progress
 from lkgp.fitting.optimizers import BFGS, INTERRUPTED, LBFGS, STOCHASTIC_IMPROVEMENT, Adam, Optimizer
@@ -168,6 +168,9 @@ class Search:
             period.requires_grad_(False)
         num_free = sum(p.numel() for p in self.model.parameters() if p.requires_grad)
         if not self.compare_starts or not 0 < num_free <= MOST_INFORMED:
+            return None
+        # So few observations do not tell which optimum is best for so many: a search on larger parts begins as given.
+        if largest_part(self.data.grid.num_observed):
             return None
         return explore(
             self.model,
