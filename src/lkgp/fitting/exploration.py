@@ -31,10 +31,9 @@ PROMISING, PROMISING_SUM = 0.1, 0.25
 # Candidates whose lengths are all closer than this, as a share of the range of lengths, lead to the same optimum; it is
 # the distance between two of four levels.
 NEIGHBOURHOOD = 0.34
-# At most so many searches, and so many optima that are considered again when there are more observations.
-MOST_SEARCHES, MOST_OPTIMA = 4, 3
-# Optima that differ by less than this, in nats, are the same.
-SAME = 0.5
+# The limit of the time that is spent: at most so many searches.
+MOST_SEARCHES = 4
+GIVEN = "the given values"
 # The scale of a part of a sum, relative to its given one, in candidates without that part: too small to matter, and
 # large enough for its gradient to bring it back.
 REMOVED = 1e-2
@@ -71,6 +70,10 @@ class Candidate:
     removed: int = -1
     set_back: bool = False
 
+    @property
+    def from_given(self) -> bool:
+        return self.kind == GIVEN
+
     def near(self, other: "Candidate") -> bool:
         gaps = [abs(a - b) for a, b in zip(self.positions, other.positions, strict=True)]
         same = self.removed == other.removed and self.set_back == other.set_back
@@ -81,8 +84,8 @@ class Candidate:
 class Exploration:
     """What was found on few observations; the model has the best hyperparameters.
 
-    whole: whether these were all observations
-    others: further optima, which may be better for more observations
+    whole: whether these were all observations, or the model still has the given values
+    others: hyperparameters to begin at if the likelihood of more observations cannot be computed at the best ones
     """
 
     whole: bool
@@ -109,6 +112,7 @@ def explore(
     # Values on few observations are compared with optima on more.
     share = part.grid.num_observed / few.grid.num_observed
     margin = (PROMISING_SUM if any(removable_parts(model)) else PROMISING) * part.grid.num_observed
+    whole = part.grid.num_observed == data.grid.num_observed
     optima: list[Candidate] = []
     begun: list[Candidate] = []
     waiting, interrupted = in_order(candidates), False
@@ -135,21 +139,25 @@ def explore(
             state=get_state(model),
             positions=[one.position() for one in lengths],
         )
-        optima.append(found)
         waiting = [*without_vanished(model, part, lengths, found), *waiting]
+        # With more observations nothing would lead back from lengths that have vanished.
+        if whole or not any(one.vanished() for one in lengths):
+            optima.append(found)
     if not optima:
         set_state(model, given)
         return None
     optima.sort(key=lambda one: -one.value)
     set_state(model, optima[0].state)
-    whole = part.grid.num_observed == data.grid.num_observed
     place = "all" if whole else f"{part.grid.num_observed} of the"
     note = (
         f"compared {len(candidates)} starting values and searched from {len(begun)} of them on {place} observations; "
         f"the best optimum was reached from {optima[0].kind}"
     )
-    others = [one.state for one in optima[1:MOST_OPTIMA] if one.value < optima[0].value - SAME and not whole]
-    return Exploration(whole, note, interrupted, others)
+    if not whole and optima[0].from_given and not interrupted:
+        # A larger part of the data is a better place to search from the given values.
+        set_state(model, given)
+        return Exploration(True, note, interrupted)
+    return Exploration(whole, note, interrupted, [] if whole else [given])
 
 
 def in_order(candidates: Sequence[Candidate]) -> list[Candidate]:
@@ -162,21 +170,21 @@ def in_order(candidates: Sequence[Candidate]) -> list[Candidate]:
 def compare(model: LatentKroneckerGP, few: Observations, lengths: Sequence[Lengths]) -> list[Candidate]:
     """All candidates, each with the output scale and noise that suit it best; the first are the given values."""
     given, words = get_state(model), {0.0: "short", 1.0: "long"}
-    made = [at_best_scale(model, few, lengths, "the given values")]
+    made = [at_best_scale(model, few, lengths, GIVEN)]
     for positions in designs(len(lengths)):
         set_state(model, given)
         for one, position in zip(lengths, positions, strict=True):
             one.set(position)
         kind = " x ".join(words.get(position, "medium") for position in positions)
         made.append(at_best_scale(model, few, lengths, f"{kind} lengths"))
-    best = sorted((one for one in made if one is not None), key=lambda one: -one.value)[:2]
+    best = sorted((found for found in made if found is not None), key=lambda found: -found.value)[:2]
     for number, part_scales in enumerate(removable_parts(model)):
-        for one in best:
-            set_state(model, one.state)
+        for found in best:
+            set_state(model, found.state)
             multiply(model, part_scales, REMOVED)
-            made.append(at_best_scale(model, few, lengths, f"{one.kind} without part {number + 1} of a sum", number))
+            made.append(at_best_scale(model, few, lengths, f"{found.kind} without part {number + 1} of a sum", number))
     set_state(model, given)
-    return [one for one in made if one is not None]
+    return [found for found in made if found is not None]
 
 
 def without_vanished(

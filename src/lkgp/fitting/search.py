@@ -9,13 +9,13 @@ from typing import Literal
 from torch import Tensor
 
 from lkgp.data.readers import Observations
-from lkgp.data.subsets import without_empty_points
+from lkgp.data.subsets import largest_part, without_empty_points
 from lkgp.fitting.contrast import contrast_notes
 from lkgp.fitting.exploration import Exploration, explore, get_state, set_state
 from lkgp.fitting.objective import Objective, Progress
 from lkgp.fitting.optimizers import BFGS, INTERRUPTED, LBFGS, STOCHASTIC_IMPROVEMENT, Adam, Optimizer
 from lkgp.fitting.periods import start_periods
-from lkgp.fitting.starts import begin_at_best, search_parts
+from lkgp.fitting.starts import begin_where_possible, search_parts
 from lkgp.inference import Choice, Method, Plan, plan, propose, without_factorisation
 from lkgp.linalg.kronecker import LatentKronecker, OperatorFactory
 from lkgp.model import LatentKroneckerGP
@@ -137,8 +137,8 @@ class Search:
             history, products = part.history, part.products
             return FitResult(self.model, chosen, picked, history, products, part.converged, reason, seconds, notes)
         objective = self._objective(method)
-        if begin_at_best(objective, others):
-            notes.append("with all observations, another optimum was the better start")
+        if begin_where_possible(objective, others):
+            notes.append("began at the given values, because the likelihood could not be computed at better ones")
             chosen = self._plan()
             method = chosen.method
             objective = self._objective(method)
@@ -170,6 +170,9 @@ class Search:
             period.requires_grad_(False)
         num_free = sum(p.numel() for p in self.model.parameters() if p.requires_grad)
         if not self.compare_starts or not 0 < num_free <= MOST_INFORMED:
+            return None
+        # So few observations do not tell which optimum is best for so many: a search on larger parts begins as given.
+        if largest_part(self.data.grid.num_observed):
             return None
         return explore(
             self.model,

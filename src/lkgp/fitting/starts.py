@@ -1,6 +1,5 @@
 """Starting values for a search: the optima on subsets of the data of increasing size."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -60,7 +59,7 @@ def search_parts(
 
     periods: periods that were set from all data, which subsets cannot improve; they are free only on the largest
         subset, and only if it has the `sufficient` number of observations to end the search
-    others: further hyperparameters at which a search may begin; see `begin_at_best`
+    others: further hyperparameters at which a search may begin; see `begin_where_possible`
     from_part: whether the present hyperparameters are an optimum on few observations
     """
     found: PartialSearch | None = None
@@ -76,7 +75,7 @@ def search_parts(
         objective = Objective(
             model, part, method, seed=seed, progress=progress, max_memory=max_memory, operators=operators
         )
-        begin_at_best(objective, others)
+        begin_where_possible(objective, others)
         start = objective.parameters.get()
         try:
             outcome = replace(BFGS(), improvement=COARSE_IMPROVEMENT).maximise(
@@ -99,21 +98,17 @@ def search_parts(
     return found
 
 
-def begin_at_best(objective: Objective, others: list[State]) -> bool:
-    """Move the model to the best of its present hyperparameters and `others`, which takes the former in exchange.
+def begin_where_possible(objective: Objective, others: list[State]) -> bool:
+    """Move the model to one of `others` if the objective cannot be computed at its present hyperparameters.
 
-    Optima found on few observations may change places when there are more. Returns whether the model was moved.
+    An optimum on few observations may have a noise so small that the equations of all of them cannot be solved.
+    Returns whether the model was moved.
     """
-    if not others:
-        return False
-    choices = [get_state(objective.model), *others]
-    values = []
-    for state in choices:
-        set_state(objective.model, state)
+    present = get_state(objective.model)
+    for state in others:
         # The errors of the solves must be small compared with what a search may gain.
-        here = objective.evaluate(expected=PROMISING * objective.num_observed)
-        values.append(here.value if here.solved and math.isfinite(here.value) else -math.inf)
-    best = int(np.argmax(values))
-    set_state(objective.model, choices.pop(best))
-    others[:] = choices
-    return best > 0
+        here = objective.evaluate(value=objective.method.exact, expected=PROMISING * objective.num_observed)
+        if here.solved and bool(np.isfinite(here.gradient).all()):
+            break
+        set_state(objective.model, state)
+    return any(not bool((a == b).all()) for a, b in zip(present, get_state(objective.model), strict=True))

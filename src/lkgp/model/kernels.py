@@ -135,7 +135,7 @@ def check_kernel(kernel: Kernel, coords: Tensor, factor: int) -> None:
             _check_categories(part, coords, factor)
     try:
         with torch.no_grad():
-            evaluate(kernel, coords[:1])
+            evaluate(kernel, coords[:1].to(next(kernel.parameters(), coords).dtype))
     except RuntimeError as error:  # some kernels refuse ard_num_dims=1 over several columns, others do not
         raise InputError(
             f"the kernel of factor {factor} cannot be evaluated at a point with {columns} column(s) ({error}); check "
