@@ -456,6 +456,10 @@ def test_bad_settings_get_one_clear_sentence():
         LKGP([RBFKernel(), RBFKernel(), RBFKernel()]).fit(coords, values)
     with pytest.raises(InputError, match=r"factor 1 has ard_num_dims=4, but that factor has 1 column"):
         LKGP([RBFKernel(), RBFKernel(ard_num_dims=4)]).fit(coords, values)
+    with pytest.raises(InputError, match=r"factor 0 cannot be evaluated at a point with 2 column\(s\)"):
+        LKGP([RBFKernel(ard_num_dims=1) + RBFKernel(), RBFKernel()]).fit(
+            [np.arange(8.0).reshape(4, 2), coords[1]], values
+        )
     with pytest.raises(InputError, match="reads column 3"):
         LKGP([RBFKernel(active_dims=(3,)), RBFKernel()]).fit(coords, values)
     with pytest.raises(InputError, match="kernel of factor 0 is a str"):

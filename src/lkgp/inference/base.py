@@ -17,8 +17,9 @@ import torch
 from torch import Tensor
 
 from lkgp.data.readers import Observations
+from lkgp.inference.accuracy import kernel_rounding
 from lkgp.inference.costs import Cost, PlanningProblem
-from lkgp.inference.predictions import PredictionEquations, TruncatedEquations, VarianceEquations
+from lkgp.inference.predictions import PredictionEquations, SampleEquations, TruncatedEquations, VarianceEquations
 from lkgp.linalg.kronecker import LatentKronecker, OperatorFactory, sum_of
 from lkgp.linalg.products import kronecker_matmul
 from lkgp.model import LatentKroneckerGP
@@ -30,9 +31,6 @@ from lkgp.solvers.refinement import refine
 # The smallest true relative residual that can be required in float32: products have rounding errors of about 1e-7 of
 # the largest eigenvalue, which is some thousand times the noise.
 FLOAT32_RESIDUAL = 1e-3
-# The error of a sample, relative to the posterior standard deviation: with 64 samples a standard deviation has an error
-# of 9 %, and errors add in squares, so a further 10 % is negligible.
-SMALL_ERROR = 0.1
 # Maximum number of refinement steps, each of which at least halves the true residual; no solve needs that many.
 MOST_ROUNDS = 100
 
@@ -69,9 +67,13 @@ class LatentSolution(Solution):
 
     residuals: bounds of the relative errors |e|_A / |x|_A, (c,), or true residuals, or zero where they are not computed
     latent: K P^T X at every cell of the grid, (c, N); zero in unobserved cells if the system does not compute it there
+    quadratic: b^T A^-1 b, (c,), with an error of second order; None if b^T x is as good
+    quadratic_error: a bound of its error, (c,); None if there is none
     """
 
     latent: Tensor
+    quadratic: Tensor | None = None
+    quadratic_error: Tensor | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,6 +175,15 @@ class System(ABC):
         with torch.no_grad():
             return self.model.covariance(self.data, self.structures, self.operators).detach()
 
+    @cached_property
+    def precise_operator(self) -> LatentKronecker:
+        """A itself in float64, whatever the dtype of the data."""
+        if self.operator.dtype == torch.float64:
+            return self.operator
+        with torch.no_grad():
+            factors = [factor.rounded(torch.float64) for term in self.operator.terms for factor in term]
+            return self.operators(*factors, self.noise, grid=self.data.grid, num_terms=len(self.operator.terms))
+
     # Solving
 
     @abstractmethod
@@ -193,15 +204,17 @@ class System(ABC):
     def solve(self, rhs: Tensor, purpose: Purpose, start: Tensor | None = None) -> Solution:
         """A^-1 B for B (n, c), in its dtype; for a posterior it is refined by the true residuals of A.
 
-        start: initial guess of the latent function that B observes, at every cell, (c, N)
+        start: initial guess of the latent function that B observes, at every cell, (c, N); for samples it is that
+            function, and the error is kept small compared with how much it deviates from what B says of it
         """
         if purpose in (Purpose.LIKELIHOOD, Purpose.CURVATURE):
             return self.solve_once(rhs.double(), purpose, start, math.inf)
         goal = self.residual_goal(rhs, purpose)
         goal = goal if rhs.dtype == torch.float64 else max(goal, FLOAT32_RESIDUAL)
         first = self.solve_once(rhs.double(), purpose, start, goal)
-        kind = PredictionEquations if purpose is Purpose.MEAN else TruncatedEquations
-        return self._refined(kind(self, rhs, column_norms(rhs), goal), first)
+        if purpose is Purpose.MEAN:
+            return self._refined(PredictionEquations(self, rhs, column_norms(rhs), goal), first)
+        return self._refined(SampleEquations(self, rhs, column_norms(rhs), goal, start), first)
 
     def solve_for_variance(self, cross: Tensor, prior: Tensor) -> Solution:
         """The weights W = A^-1 C of the best linear predictors, for covariances C (n, c) with the observations.
@@ -234,6 +247,22 @@ class System(ABC):
         num_probes, steps: probes and Lanczos steps of the quadrature; by default those of the method
         max_memory: limit in bytes on the large arrays in memory at once
         """
+
+    @cached_property
+    def kernel_rounding(self) -> float:
+        """The rounding error of a prior covariance; see `lkgp.inference.accuracy`."""
+        return kernel_rounding(self.model, self.data)
+
+    def likelihood_rounding(self, weights: Tensor) -> float:
+        """The change in log p(y) that the rounding of the kernels to the dtype of the data may cause.
+
+        If entries of K are off by q with random signs, -1/2 r^T A^-1 r - 1/2 log det A is off by at most about
+        q / 2 (|a|^2 + |D^-1|), a = A^-1 r.
+
+        weights: a, (n,)
+        """
+        size = weights.double().square().sum() + self.noise.reciprocal().square().sum().sqrt()
+        return 0.5 * self.kernel_rounding * float(size)
 
     def exact_trace(self) -> GradientWeights | None:
         """The weights of tr(A^-1 dA); None if they must be estimated with probes."""
@@ -282,6 +311,15 @@ class System(ABC):
     def sampling_remark(self) -> str:
         """A remark on error bars from samples, for the report."""
         return ""
+
+
+def quadratic_form(operator: LatentKronecker, rhs: Tensor, x: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+    """b^T A^-1 b, (c,), from approximate solutions x (n, c) for B (n, c), and a bound of its error, (c,).
+
+    With r = b - A x: b^T A^-1 b = x^T (b + r) + r^T A^-1 r, and r^T A^-1 r <= r^T D^-1 r.
+    """
+    residual = rhs - operator @ x
+    return (x * (rhs + residual)).sum(dim=0), (residual.square() / noise[:, None]).sum(dim=0)
 
 
 def gaussian_log_density(quadratic: Tensor, logdet: Tensor, n: int) -> Tensor:

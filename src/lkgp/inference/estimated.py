@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from lkgp.errors import InputError
-from lkgp.inference.base import SMALL_ERROR, LatentSolution, Method, Purpose, System
+from lkgp.inference.base import LatentSolution, Method, Purpose, System
 from lkgp.inference.mixed_precision import MixedPrecisionEquations
+from lkgp.inference.predictions import SMALL_ERROR
 from lkgp.settings import check_positive
 from lkgp.solvers import Solution
 from lkgp.solvers.base import column_norms
@@ -119,13 +120,16 @@ class MixedPrecisionSystem(System):
         solved = equations.solve(rtol, INNER_SHARE * goal, start, self.method.max_iterations)
         unknowns, errors, iterations, products, reason = solved
         values, latent = equations.answer(unknowns)
-        return LatentSolution(values, errors, iterations, products, reason, rtol, latent)
+        quadratic, error = equations.quadratic, equations.quadratic_error
+        return LatentSolution(values, errors, iterations, products, reason, rtol, latent, quadratic, error)
 
     def residual_goal(self, rhs: Tensor, purpose: Purpose) -> float:
         if purpose is Purpose.MEAN:
             return self.method.residual_rtol
         # The residual is an error of the function, which must be small compared with the posterior standard deviation.
-        return min(self.method.sample_rtol, SMALL_ERROR * self.spread / float(column_norms(rhs).max()))
+        # At an observed cell that is below the standard deviation of the noise.
+        spread = min(self.spread, math.sqrt(float(self.noise.sum())))
+        return min(self.method.sample_rtol, SMALL_ERROR * spread / float(column_norms(rhs).max()))
 
     def correction(self, residual: Tensor, goal: float) -> Solution:
         return self.solve_to(residual, 1.0, goal)

@@ -112,8 +112,11 @@ def log_likelihood(
         estimate, error = torch.full((), torch.nan, dtype=torch.float64, device=r.device), math.nan
         if value:
             logdet, error = system.log_determinant(seed=method.num_probes)
-            estimate = gaussian_log_density((rhs[:, 0] * weights).sum(), logdet, len(r))
-            error = 0.5 * error
+            quadratic, doubt = (rhs[:, 0] * weights).sum(), 0.0
+            if solution.quadratic is not None and solution.quadratic_error is not None:
+                quadratic, doubt = solution.quadratic[0], float(solution.quadratic_error[0])
+            estimate = gaussian_log_density(quadratic, logdet, len(r))
+            error = likelihood_error(system, weights, error, doubt)
     if torch.is_grad_enabled():
         with torch.no_grad():
             gradient = _gradient_weights(system, solution.values)
@@ -125,6 +128,16 @@ def log_likelihood(
         return system.solve(columns.double(), Purpose.CURVATURE).values
 
     return Likelihood(estimate, weights, roughly, solution, error, moved, system.trusts(solution))
+
+
+def likelihood_error(system: System, weights: Tensor, logdet_error: float, quadratic_error: float) -> float:
+    """The standard error of log p(y): of the log-determinant, and a third of every bound of a bias.
+
+    weights: A^-1 r, (n,); logdet_error: a standard error; quadratic_error: a bound of the error of r^T A^-1 r
+    """
+    bias = 0.5 * quadratic_error + system.truncation * len(weights)
+    exact = logdet_error == 0 and quadratic_error == 0
+    return 0.5 * logdet_error + (0.0 if exact else bias / 3) + system.likelihood_rounding(weights)
 
 
 def _gradient_weights(system: System, solved: Tensor) -> GradientWeights:

@@ -45,6 +45,7 @@ class MixedPrecisionEquations(Refinable):
         """
         self.rtol, self.goal, self.started = rtol, goal, start is not None
         refined = refine(self, self.begin(start), max_iterations)
+        self.quadratic, self.quadratic_error = self.energy(refined.unknowns, refined.residual), refined.size.square()
         products = refined.products + (self.rhs.shape[1] if self.started else 0)
         return refined.unknowns, self.errors, refined.iterations, products, refined.reason
 

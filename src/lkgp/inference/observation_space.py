@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from lkgp.data.readers import Observations
-from lkgp.inference.base import GradientWeights, LatentSolution, Plan, Purpose
+from lkgp.inference.base import GradientWeights, LatentSolution, Plan, Purpose, quadratic_form
 from lkgp.inference.cell_equations import CellEquations
 from lkgp.inference.costs import CHECKS, Cost, FactorRanks, PlanningProblem, break_even, product_spectrum
 from lkgp.inference.estimated import CURVATURE_RTOL, EstimatedMethod, MixedPrecisionSystem
@@ -27,7 +27,7 @@ from lkgp.linalg.leading_modes import ITERATIONS_PER_ROOT, block_multiplications
 from lkgp.linalg.preconditioners import LeadingModes, NoiseOnly, PivotedCholesky, Preconditioner, PreconditionerSettings
 from lkgp.linalg.preconditioners.leading_modes import MOST_MODES
 from lkgp.linalg.products import kronecker_matmul
-from lkgp.linalg.quadrature import trace_of_log
+from lkgp.linalg.quadrature import FEW_DIMENSIONS, trace_of_log
 from lkgp.linalg.roots import shifted_cholesky
 from lkgp.model import LatentKroneckerGP
 from lkgp.solvers import ConjugateGradients, Solution, Solver, solve
@@ -202,8 +202,17 @@ class ObservationSystem(MixedPrecisionSystem):
         if purpose is not Purpose.LIKELIHOOD:
             return found
         latent = self.data.grid.scatter(rhs - self.noise[:, None].to(rhs) * found.values).mT
+        quadratic, error = quadratic_form(self.exact, rhs.double(), found.values.double(), self.noise)
         return LatentSolution(
-            found.values, found.residuals, found.iterations, found.products, found.reason, found.rtol, latent
+            found.values,
+            found.residuals,
+            found.iterations,
+            found.products + rhs.shape[1],
+            found.reason,
+            found.rtol,
+            latent,
+            quadratic,
+            error,
         )
 
     def correction(self, residual: Tensor, goal: float) -> Solution:
@@ -243,16 +252,31 @@ class ObservationSystem(MixedPrecisionSystem):
         # log det A = log det M + tr log(G^-1 A G^-T), M = G G^T. Probes G w have covariance M, and Lanczos in the inner
         # product of M^-1 is equivalent to Lanczos with G^-1 A G^-T but needs no inverse of G.
         known = self.inverse if self.inverse.logdet is not None else NoiseOnly(self.noise)
+        n, length = len(self.noise), steps or self.method.lanczos_steps
+        if n <= FEW_DIMENSIONS:
+            # sqrt(n) L with L L^T = M spans the whole space
+            dense = known.root(torch.eye(sum(known.widths), dtype=self.noise.dtype, device=self.noise.device))
+            probes = math.sqrt(n) * torch.linalg.cholesky(dense @ dense.mT)
+            return self.quadrature(probes, length, known, max_memory, whole=True)
         generator = torch.Generator(self.noise.device).manual_seed(seed)
         probes = known.draw(num_probes or self.method.num_probes, generator, self.noise)
-        return self.quadrature(probes, steps or self.method.lanczos_steps, known, max_memory)
+        # The directions of normal vectors are uniform; with lengths all alike, the estimates scatter less.
+        probes *= (n / (probes * known.solve(probes)).sum(dim=0)).sqrt()
+        return self.quadrature(probes, length, known, max_memory)
 
     def quadrature(
-        self, probes: Tensor, steps: int, known: Preconditioner, max_memory: float | None = None
+        self, probes: Tensor, steps: int, known: Preconditioner, max_memory: float | None = None, whole: bool = False
     ) -> tuple[Tensor, float]:
-        """log det A and its standard error from probes with covariance M, (n, s)."""
+        """log det A and its standard error from probes with covariance M, (n, s).
+
+        whole: whether the probes span the whole space
+        """
         assert known.logdet is not None
-        left, error = trace_of_log(lambda x: self.exact @ known.solve(x), probes, steps, known.solve, max_memory)
+        # M <= A; if M is only A with another noise, x^T A x is at least the smallest ratio of the noises times x^T M x.
+        lowest = 1.0 if known.below else float(self.noise.min() / self.noise.mean())
+        left, error = trace_of_log(
+            lambda x: self.exact @ known.solve(x), probes, steps, known.solve, max_memory, lowest=lowest, whole=whole
+        )
         return left + known.logdet, error
 
     def quadratic_weights(self, x: Tensor, shares: Sequence[float]) -> GradientWeights:

@@ -19,7 +19,7 @@ from lkgp.linalg.factors import DenseFactor, Factor, LowRankFactor
 from lkgp.linalg.kronecker import LatentKronecker, OperatorFactory
 from lkgp.linalg.leading_modes import BLOCK_WEIGHT, ITERATIONS_PER_ROOT, block_multiplications, cheapest_block
 from lkgp.linalg.products import along_axis, unfolded
-from lkgp.linalg.quadrature import random_signs, trace_of_log
+from lkgp.linalg.quadrature import FEW_DIMENSIONS, random_signs, trace_of_log
 from lkgp.linalg.transform import Transform, cheapest_order, transform_multiplications
 from lkgp.model import LatentKroneckerGP
 from lkgp.settings import check_positive
@@ -180,13 +180,25 @@ class SpectralSystem(MixedPrecisionSystem):
     def log_determinant(
         self, seed: int, num_probes: int | None = None, steps: int | None = None, max_memory: float | None = None
     ) -> tuple[Tensor, float]:
-        count = 1 if self.complete else (num_probes or self.method.num_probes)
-        generator = torch.Generator(self.noise.device).manual_seed(seed)
-        shape = (self.space.size, count)
-        normals = torch.randn(shape, generator=generator, dtype=torch.float64, device=self.noise.device)
-        length = 1 if self.complete else (steps or self.method.lanczos_steps)
-        left, error = trace_of_log(self.space.exact.__matmul__, random_signs(normals), length, max_memory=max_memory)
-        return left + self.known_logdet, 0.0 if self.complete else error
+        if self.complete:
+            return torch.as_tensor(self.known_logdet), 0.0
+        size, generator = self.space.size, torch.Generator(self.noise.device).manual_seed(seed)
+        whole = size <= FEW_DIMENSIONS
+        if whole:
+            probes = math.sqrt(size) * torch.eye(size, dtype=torch.float64, device=self.noise.device)
+        else:
+            shape = (size, num_probes or self.method.num_probes)
+            normals = torch.randn(shape, generator=generator, dtype=torch.float64, device=self.noise.device)
+            probes = random_signs(normals)
+        left, error = trace_of_log(
+            self.space.exact.__matmul__,
+            probes,
+            steps or self.method.lanczos_steps,
+            max_memory=max_memory,
+            lowest=self.space.lowest_eigenvalue,
+            whole=whole,
+        )
+        return left + self.known_logdet, error
 
     @property
     def needs_probes(self) -> bool:

@@ -101,6 +101,24 @@ class WeightSpace:
         """R, the number of weights."""
         return len(self.exact.scale)
 
+    @property
+    def lowest_eigenvalue(self) -> float:
+        """A lower bound of the eigenvalues of C^-1 H C^-T, from H >= I.
+
+        Over the modes of the block, C^-1 H C^-T is the identity. Over the others, with the block eliminated, it is at
+        least s, the smallest 1 / H_ii, and without at most b = max_i (1 + S_i^2 max D^-1) / H_ii. If its off-diagonal
+        part is X, |X|^2 <= b, the largest eigenvalue of the inverse is at most 1 + (1 + |X|^2) / s.
+        """
+        modes, diagonal = self.whitening.modes, self.whitening.diagonal.square()
+        if len(modes) == self.size:
+            return 1.0
+        s = 1 / float(diagonal.index_fill(0, modes, 1.0).max())
+        if not len(modes):
+            return s
+        most = (1 + self.exact.scale.square() * float(self.exact.precisions.max())) / diagonal
+        b = float(most.index_fill(0, modes, 1.0).max())
+        return s / (s + 1 + b)
+
     def scatter(self, values: Tensor) -> Tensor:
         """P^T X for X (n, c), as (c, N)."""
         return values.new_zeros(values.shape[1], self.grid.num_cells).index_copy_(1, self.index, values.mT)

@@ -9,6 +9,12 @@ from torch import Tensor
 # Limit in bytes on all Lanczos vectors together, which are kept for reorthogonalisation, if the caller sets none. With
 # less memory, fewer probes are processed at a time.
 BASIS_BYTES = 2**30
+# In a space of at most this many dimensions, probes of the whole space replace random ones: a few random probes in so
+# few dimensions may miss what they are to measure, and would hardly be cheaper.
+FEW_DIMENSIONS = 16
+# The prescribed node of a Gauss-Radau rule lies this much below the bound of the spectrum: rounding errors may push an
+# eigenvalue at the bound below it.
+BELOW_THE_BOUND = 1e-3
 
 
 def trace_of_log(
@@ -17,28 +23,69 @@ def trace_of_log(
     steps: int,
     metric: Callable[[Tensor], Tensor] | None = None,
     max_memory: float | None = None,
+    *,
+    lowest: float = 1.0,
+    whole: bool = False,
 ) -> tuple[Tensor, float]:
     """Estimate tr log B for a symmetric positive definite B, with its standard error.
 
     tr f(B) ~ mean of |z|^2 e_1^T f(T_z) e_1, with T_z the tridiagonal Lanczos matrix of B started at z.
 
+    The error has two parts. One is that of the probes: over probes with |z|^2 = n and any directions, the variance of
+    z^T L z is at most 2 (tr L^2 - (tr L)^2 / n), L = log B, and the spectral measures of the probes tell how large that
+    is. Unlike the scatter of a few estimates, it cannot be small by luck. The other part is the bias of the quadrature.
+    The even derivatives of the logarithm are negative and the odd ones positive, so a Gauss rule is an upper bound of
+    z^T L z, and a Gauss-Radau rule with a node below the spectrum is a lower one. Three standard errors cover the
+    distance between them.
+
     apply: X -> B X for X (n, c)
-    probes: (n, s) with E z z^T = I; sqrt(n) I makes the result exact
+    probes: (n, s) with E z z^T = I and |z|^2 = n; sqrt(n) I makes the result exact
     metric: X -> W X, if B is symmetric in the inner product x^T W y; then E z z^T = W^-1
     max_memory: limit in bytes on the large arrays in memory at once
+    lowest: a positive lower bound of the eigenvalues of B
+    whole: whether the probes span the whole space, so that only the bias is left
     """
     steps = min(steps, len(probes))
     budget = BASIS_BYTES if max_memory is None else min(BASIS_BYTES, max_memory / 4)
     each = (1 if metric is None else 2) * steps * len(probes) * probes.element_size()
-    parts = []
+    upper, lower, spread = [], [], []
     for block in probes.split(max(1, int(budget / each)), dim=1):
-        tridiagonal, squared = lanczos(apply, block, steps, metric)
-        nodes, vectors = torch.linalg.eigh(tridiagonal)
-        smallest = torch.finfo(nodes.dtype).tiny
-        parts.append(squared * (vectors[:, 0].square() * nodes.clamp(min=smallest).log()).sum(dim=1))
-    estimates = torch.cat(parts)
-    error = float(estimates.std() / math.sqrt(len(estimates))) if len(estimates) > 1 else math.nan
-    return estimates.mean(), error
+        tridiagonal, last, squared = lanczos(apply, block, steps, metric)
+        mean, variance = log_moments(tridiagonal, lowest)
+        upper.append(squared * mean)
+        spread.append(squared * variance)
+        lower.append(squared * log_moments(with_node(tridiagonal, last, (1 - BELOW_THE_BOUND) * lowest), lowest)[0])
+    estimates = torch.cat(upper)
+    bias = float((estimates - torch.cat(lower)).clamp(min=0).mean())
+    # Var(z^T L z) <= 2 n (e_1^T L^2 e_1 - (e_1^T L e_1)^2) in the mean over probes
+    chance = 0.0 if whole else math.sqrt(2 * float(torch.cat(spread).mean()) / len(estimates))
+    return estimates.mean(), chance + bias / 3
+
+
+def log_moments(tridiagonal: Tensor, lowest: float) -> tuple[Tensor, Tensor]:
+    """Mean and variance, each (s,), of the logarithm under the quadrature rules of the matrices (s, k, k)."""
+    nodes, vectors = torch.linalg.eigh(tridiagonal)
+    weights, logs = vectors[:, 0].square(), nodes.clamp(min=(1 - BELOW_THE_BOUND) * lowest).log()
+    mean = (weights * logs).sum(dim=1)
+    return mean, (weights * (logs - mean[:, None]).square()).sum(dim=1)
+
+
+def with_node(tridiagonal: Tensor, last: Tensor, node: float) -> Tensor:
+    """The matrices (s, k + 1, k + 1) of the Gauss-Radau rules with a prescribed node, from those of the Gauss rules.
+
+    tridiagonal: (s, k, k); last: the entries beside the diagonal that follow, (s,)
+    """
+    count, k, _ = tridiagonal.shape
+    unit = tridiagonal.new_zeros(count, k, 1)
+    unit[:, -1] = 1.0
+    # the last diagonal entry that makes `node` an eigenvalue: a + b^2 e_k^T (T - a I)^-1 e_k
+    shifted = tridiagonal - node * torch.eye(k, dtype=tridiagonal.dtype, device=tridiagonal.device)
+    added = last.square() * torch.linalg.solve(shifted, unit)[:, -1, 0]
+    extended = tridiagonal.new_zeros(count, k + 1, k + 1)
+    extended[:, :k, :k] = tridiagonal
+    extended[:, k, k] = node + added
+    extended[:, k, k - 1] = extended[:, k - 1, k] = last
+    return extended
 
 
 def random_signs(normals: Tensor) -> Tensor:
@@ -48,10 +95,11 @@ def random_signs(normals: Tensor) -> Tensor:
 
 def lanczos(
     apply: Callable[[Tensor], Tensor], start: Tensor, steps: int, metric: Callable[[Tensor], Tensor] | None = None
-) -> tuple[Tensor, Tensor]:
-    """Tridiagonal Lanczos matrices (s, steps, steps) for each column of `start` (n, s), and squared norms (s,).
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Tridiagonal Lanczos matrices (s, steps, steps) for each column of `start` (n, s).
 
-    A column that has exhausted its Krylov space is continued with ones on the diagonal, decoupled from the rest.
+    Also returns the entries beside the diagonal that would follow, (s,), and the squared norms of the columns, (s,). A
+    column that has exhausted its Krylov space is continued with ones on the diagonal, decoupled from the rest.
     """
 
     def dual(x: Tensor) -> Tensor:
@@ -68,16 +116,17 @@ def lanczos(
         alpha = (duals[-1] * w).sum(dim=0)
         tridiagonal[:, k, k] = torch.where(alive, alpha, torch.ones_like(alpha))
         largest = torch.maximum(largest, alpha)
-        if k + 1 == steps:
-            break
         for _ in range(2):  # twice is enough
             for v, v_dual in zip(basis, duals, strict=True):
                 w = w - v * (v_dual * w).sum(dim=0)
         beta = (w * dual(w)).sum(dim=0).clamp(min=0).sqrt()
-        alive = alive & (beta > 1e2 * torch.finfo(beta.dtype).eps * largest)
+        # The Krylov space cannot be larger than the whole one.
+        alive = alive & (beta > 1e2 * torch.finfo(beta.dtype).eps * largest) & (k + 1 < len(start))
         beta = torch.where(alive, beta, torch.zeros_like(beta))
+        if k + 1 == steps:
+            break
         tridiagonal[:, k, k + 1] = tridiagonal[:, k + 1, k] = beta
         q = torch.where(alive, w / torch.where(alive, beta, torch.ones_like(beta)), torch.zeros_like(w))
         basis.append(q)
         duals.append(q if metric is None else dual(q))
-    return tridiagonal, squared
+    return tridiagonal, beta, squared

@@ -76,7 +76,9 @@ class TriangularRoot:
     def of(cls, matrix: Tensor, threshold: float = 0.0) -> "TriangularRoot":
         """Factorise `matrix`, K (n_k, n_k); omitted variances are below `threshold` or the level of rounding."""
         check_finite(matrix)
-        root, pivots = pivoted_root(matrix.double(), threshold)
+        # Of a matrix rounded to float32, smaller variances are rounding errors, and dividing by them magnifies others.
+        rounding = len(matrix) ** 0.5 * torch.finfo(matrix.dtype).eps * float(matrix.diagonal().max())
+        root, pivots = pivoted_root(matrix.double(), max(threshold, rounding))
         return cls(torch.from_numpy(root).to(matrix.device), torch.from_numpy(pivots).long().to(matrix.device))
 
     @property

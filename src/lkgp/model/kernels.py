@@ -133,6 +133,14 @@ def check_kernel(kernel: Kernel, coords: Tensor, factor: int) -> None:
             )
         if isinstance(part, IndexKernel):
             _check_categories(part, coords, factor)
+    try:
+        with torch.no_grad():
+            evaluate(kernel, coords[:1])
+    except RuntimeError as error:  # some kernels refuse ard_num_dims=1 over several columns, others do not
+        raise InputError(
+            f"the kernel of factor {factor} cannot be evaluated at a point with {columns} column(s) ({error}); check "
+            "its ard_num_dims and active_dims."
+        ) from None
 
 
 def _check_categories(kernel: IndexKernel, coords: Tensor, factor: int) -> None:

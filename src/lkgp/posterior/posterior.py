@@ -15,7 +15,8 @@ from lkgp.concurrency import Lock
 from lkgp.data.readers import Observations
 from lkgp.errors import complain
 from lkgp.inference import Plan, Purpose, System, columns_at_once
-from lkgp.inference.base import gaussian_log_density
+from lkgp.inference.base import gaussian_log_density, quadratic_form
+from lkgp.inference.likelihood import likelihood_error
 from lkgp.linalg.factors import Factor
 from lkgp.linalg.kronecker import CrossKronecker, LatentKronecker, OperatorFactory, sum_of
 from lkgp.model import LatentKroneckerGP
@@ -203,9 +204,12 @@ class Posterior:
         num_probes, steps: probes and Lanczos steps of an estimated log-determinant; by default those of the method
         """
         r = self.model.residuals(self.data)
-        logdet, error = self.system.log_determinant(self.seed, num_probes, steps, self.max_memory)
-        density = gaussian_log_density((r * self.weights).sum(), logdet, len(r)) + self.model.log_scatter(self.data)
-        return float(density), 0.5 * error
+        system, weights = self.system, self.weights.double()
+        logdet, error = system.log_determinant(self.seed, num_probes, steps, self.max_memory)
+        operator, columns = system.precise_operator, (r.double()[:, None], weights[:, None])
+        quadratic, doubt = quadratic_form(operator, *columns, system.noise)
+        density = gaussian_log_density(quadratic[0], logdet, len(r)) + self.model.log_scatter(self.data)
+        return float(density), likelihood_error(system, weights, error, float(doubt) if error else 0.0)
 
     @torch.no_grad()
     def draws(self, num: int, seed: int) -> PosteriorDraws:
