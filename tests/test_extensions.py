@@ -244,7 +244,7 @@ def test_a_new_mean_is_extrapolated_and_saved(tmp_path):
 
 @dataclass(frozen=True)
 class OneGradientStep(Optimizer):
-    length: float = 0.1
+    length: float = 1e-3
 
     def search(self, objective):
         here = objective.evaluate()

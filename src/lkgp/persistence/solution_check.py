@@ -16,7 +16,8 @@ from lkgp.model import LatentKroneckerGP
 from lkgp.persistence.damage import DamageError
 from lkgp.solvers import Solution
 
-# The number of cells at which the equations are checked, spread over the observed ones.
+# The number of cells at which the equations are checked, spread over the observed ones, besides those with the smallest
+# and the largest noise.
 CHECKED_CELLS = 8
 # How many times larger than stated a residual may be at a single cell, and how many roundings an error may have.
 # Residuals are stated for all cells together, so a correct solution keeps well below.
@@ -44,6 +45,8 @@ def check_solution(model: LatentKroneckerGP, data: Observations, solution: Solut
     if not max(reach, float(right.abs().max())) <= MOST_REACH:
         raise DamageError("its weights or its mean are too large for its data")
     cells = torch.arange(CHECKED_CELLS).mul(grid.num_observed).div(CHECKED_CELLS, rounding_mode="floor")
+    # A damaged number of measurements, or a damaged noise, is most likely the smallest or the largest.
+    cells = torch.cat([cells, noise.argmin()[None], noise.argmax()[None]])
     points = [x[index[cells]] for x, index in zip(grid.coords, grid.axis_index, strict=True)]
     left = sum_over_terms(model, data, points, weights) + noise[cells] * weights[cells]
     residual = max(float(solution.residuals.max()), LEAST_RESIDUAL) if solution.converged else math.inf
