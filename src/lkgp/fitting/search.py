@@ -1,6 +1,7 @@
 """The search for hyperparameters, from small subsets of the data to all of it."""
 
 import copy
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -11,10 +12,11 @@ from torch import Tensor
 from lkgp.data.readers import Observations
 from lkgp.data.subsets import largest_part, without_empty_points
 from lkgp.fitting.contrast import contrast_notes
-from lkgp.fitting.exploration import Exploration, explore, get_state, set_state
+from lkgp.fitting.exploration import Exploration, State, explore, get_state, set_state
 from lkgp.fitting.objective import Objective, Progress
-from lkgp.fitting.optimizers import BFGS, INTERRUPTED, LBFGS, STOCHASTIC_IMPROVEMENT, Adam, Optimizer
+from lkgp.fitting.optimizers import BFGS, INTERRUPTED, LBFGS, STOCHASTIC_IMPROVEMENT, Adam, Optimizer, Outcome
 from lkgp.fitting.periods import start_periods
+from lkgp.fitting.simpler import simpler_start
 from lkgp.fitting.starts import begin_where_possible, search_parts
 from lkgp.inference import Choice, Method, Plan, plan, propose, without_factorisation
 from lkgp.linalg.kronecker import LatentKronecker, OperatorFactory
@@ -153,11 +155,11 @@ class Search:
             picked = default_optimizer(method, num_free)
             outcome = picked.maximise(objective.with_method(method))
             objective, history = outcome.objective, history + outcome.objective.history
+        again = self._elsewhere(method, picked, None if begun is None else given, notes, outcome)
+        if again is not None:
+            outcome, objective, history = again, again.objective, history + again.objective.history
         objective.parameters.clear_gradient()
-        converged, reason = outcome.converged, outcome.reason
-        if objective.failed_solve:
-            converged = False
-            reason = f"{reason}, but the solves of the last evaluation did not converge: {objective.failed_solve}"
+        converged, reason = verdict(outcome)
         if not method.exact:
             notes.append(f"hyperparameters fitted by {type(picked).__name__} with estimated gradients, {chosen.why}")
         notes += contrast_notes(self.model, self.data)
@@ -183,6 +185,44 @@ class Search:
             operators=self.operators,
         )
 
+    def _elsewhere(
+        self, method: Method, picked: Optimizer, given: State | None, notes: list[str], ended: Outcome
+    ) -> Outcome | None:
+        """Search again from the given values, or from a simpler model that the kernels contain, if these are better.
+
+        None if none is, and then the model stays where the search ended.
+
+        given: the given values, if the search did not begin there
+        """
+        num_free = sum(p.numel() for p in self.model.parameters() if p.requires_grad)
+        if not self.compare_starts or num_free > MOST_INFORMED or ended.interrupted:
+            return None
+        proposed = propose(self.model, self.data, self.method, self.max_memory, fitting=True)
+        accurate = method if proposed.obstacle else proposed.method
+
+        def value_of(model: LatentKroneckerGP) -> float:
+            found = replace(self, model=model)._objective(accurate).evaluate()
+            return found.value if found.solved and math.isfinite(found.value) else -math.inf
+
+        def objective_of(model: LatentKroneckerGP) -> Objective:
+            return replace(self, model=model)._objective(method)
+
+        starts = [simpler_start(self.model, value_of, objective_of, picked)]
+        before, best, better = get_state(self.model), value_of(self.model), None
+        if given is not None:
+            set_state(self.model, given)
+            starts += [(given, "began again at the given values")] if value_of(self.model) > best else []
+        state = before
+        for start, note in filter(None, starts):
+            set_state(self.model, start)
+            outcome = picked.maximise(self._objective(method))
+            value = value_of(self.model)
+            if value > best:
+                state, best, better = get_state(self.model), value, outcome
+                notes.append(f"{note}, which were better")
+        set_state(self.model, state)
+        return better
+
     def _plan(self) -> Plan:
         chosen = plan(self.model, self.data, self.method, self.max_memory, fitting=True)
         return replace(chosen, method=chosen.method.for_fitting())
@@ -201,6 +241,14 @@ class Search:
     def _interrupted(self, began: float, notes: list[str]) -> FitResult:
         seconds = time.perf_counter() - began
         return FitResult(self.model, self._plan(), BFGS(), [], 0, False, INTERRUPTED, seconds, notes)
+
+
+def verdict(outcome: Outcome) -> tuple[bool, str]:
+    """Whether a search converged, and why it stopped; it has not if its last solves did not."""
+    failed = outcome.objective.failed_solve
+    if not failed:
+        return outcome.converged, outcome.reason
+    return False, f"{outcome.reason}, but the solves of the last evaluation did not converge: {failed}"
 
 
 def default_optimizer(method: Method, num_free: int) -> Optimizer:

@@ -22,6 +22,7 @@ from gpytorch.kernels import (
     ScaleKernel,
 )
 from torch import Tensor
+from torch.func import functional_call
 
 from lkgp.concurrency import Lock
 from lkgp.errors import InputError
@@ -43,9 +44,23 @@ def default_kernels(dims: Sequence[int]) -> list[Kernel]:
 
 
 def evaluate(kernel: Kernel, rows: Tensor, columns: Tensor | None = None) -> Tensor:
-    """Kernel values between `rows` (a, d) and `columns` (b, d), dense, (a, b); `columns` defaults to `rows`."""
+    """Kernel values between `rows` (a, d) and `columns` (b, d), dense, (a, b); `columns` defaults to `rows`.
+
+    They are computed in float64 and then rounded to the precision of `rows`: distances between close points, as
+    differences of squares, would lose half of the digits of float32.
+    """
     with ONE_AT_A_TIME, gpytorch.settings.lazily_evaluate_kernels(False), _quiet_sparse_matrices(kernel):
-        return kernel(rows, rows if columns is None else columns).to_dense()
+        if rows.dtype == torch.float64:
+            return kernel(rows, rows if columns is None else columns).to_dense()
+        precise = rows.double()
+        points = (precise, precise if columns is None else columns.double())
+        return functional_call(kernel, _state_in_float64(kernel), points).to_dense().to(rows.dtype)
+
+
+def _state_in_float64(kernel: Kernel) -> dict[str, Tensor]:
+    """Parameters and constants of a kernel in float64, with their gradients."""
+    state = {**dict(kernel.named_parameters()), **dict(kernel.named_buffers())}
+    return {name: value.double() if value.is_floating_point() else value for name, value in state.items()}
 
 
 def evaluate_diagonal(kernel: Kernel, points: Tensor) -> Tensor:
