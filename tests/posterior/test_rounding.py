@@ -86,7 +86,7 @@ def test_variances_below_the_rounding_error_are_bounds_and_are_told():
     for ask in (lambda: gp.predict(NEW)[1] ** 2, lambda: np.diag(gp.covariance(NEW))):
         with pytest.warns(ConvergenceWarning, match="rounding errors .*; raise the noise, or lower the kernels'"):
             assert (ask() >= floor * (1 - 1e-12)).all()
-    strict, _ = fixed(100.0, (4.0, 6.0), np.full((12, 9), 1e-2), solver=Direct(), strict=True, dtype=torch.float32)
+    strict, _ = fixed(100.0, (4.0, 6.0), np.full((12, 9), 0.03), solver=Direct(), strict=True, dtype=torch.float32)
     with pytest.raises(ConvergenceError, match=r"upper bounds; use float64\."):
         strict.predict(NEW)
 
