@@ -201,7 +201,7 @@ class Search:
         accurate = method if proposed.obstacle else proposed.method
 
         def value_of(model: LatentKroneckerGP) -> float:
-            found = replace(self, model=model)._objective(accurate).evaluate()
+            found = replace(self, model=model, progress=None)._objective(accurate).evaluate()
             return found.value if found.solved and math.isfinite(found.value) else -math.inf
 
         def objective_of(model: LatentKroneckerGP) -> Objective:
