@@ -18,7 +18,7 @@ to 500, because the dense computation has to follow. This page is written by
 python -m tests.torture --count {count} --page docs/accuracy.md
 ```
 
-(part of `make torture`; about an hour on two cores). A problem is determined by its seed, and
+(part of `make torture`; about ten minutes on two cores). A problem is determined by its seed, and
 `python -m tests.torture --seed 1234` runs one.
 
 ## How the problems ended
