@@ -5,14 +5,11 @@ scales, until a posterior variance, of the size of the noise, is lost in the rou
 c = log(prior variance / limit), the log density is -1/2 (c / WIDTH)^2 for c > 0, and 0 for all other hyperparameters.
 """
 
-from functools import reduce
-
 import torch
 from torch import Tensor
 
 from lkgp.data.readers import Observations
 from lkgp.inference.predictions import ROUNDING_ERROR, variance_floor
-from lkgp.linalg.kronecker import sum_of
 from lkgp.model import LatentKroneckerGP
 
 # Posterior variances are rarely smaller than this share of the noise variance: a thousandth, as if there were one
@@ -46,10 +43,7 @@ def contrast_notes(model: LatentKroneckerGP, data: Observations) -> list[str]:
 
 def _excess(model: LatentKroneckerGP, data: Observations) -> Tensor:
     """log(prior variance / limit), a scalar, with the largest prior variance on the grid."""
-    coords = list(enumerate(data.grid.coords))
-    terms = [[term.factor_variance(k, x).max() for k, x in coords] for term in model.terms]
-    largest = sum_of(reduce(torch.mul, factors) for factors in terms)
-    return torch.log(largest / _limit(model, data))
+    return torch.log(model.largest_variance(data.grid.coords) / _limit(model, data))
 
 
 def _limit(model: LatentKroneckerGP, data: Observations) -> Tensor:

@@ -208,6 +208,8 @@ class Search:
             return replace(self, model=model)._objective(method)
 
         starts = [simpler_start(self.model, value_of, objective_of, picked)]
+        if given is None and starts == [None]:
+            return None
         before, best, better = get_state(self.model), value_of(self.model), None
         if given is not None:
             set_state(self.model, given)

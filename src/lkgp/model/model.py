@@ -1,6 +1,7 @@
 """The model: a sum of products of kernels, a mean and a noise. It knows neither data nor solvers."""
 
 from collections.abc import Sequence
+from functools import reduce
 
 import torch
 from gpytorch.kernels import Kernel
@@ -97,6 +98,11 @@ class LatentKroneckerGP(nn.Module):
     def prior_variance(self, coords: Sequence[Tensor]) -> Tensor:
         """k(x, x) at every cell of the product of `coords`, (n'_1, ..., n'_d)."""
         return torch.stack([term.variance(coords) for term in self.terms]).sum(dim=0)
+
+    def largest_variance(self, coords: Sequence[Tensor]) -> Tensor:
+        """A bound of k(x, x) on the product of `coords`, a scalar: the largest of each factor of each term."""
+        terms = [[term.factor_variance(k, x).max() for k, x in enumerate(coords)] for term in self.terms]
+        return torch.stack([reduce(torch.mul, factors) for factors in terms]).sum()
 
     # Priors
 
