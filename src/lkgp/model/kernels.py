@@ -26,6 +26,7 @@ from torch.func import functional_call
 
 from lkgp.concurrency import Lock
 from lkgp.errors import InputError
+from lkgp.model.distances import exact_distances
 
 STATIONARY = (RBFKernel, MaternKernel, PeriodicKernel, RQKernel, CosineKernel, PiecewisePolynomialKernel)
 # Kernels that read coordinates as labels of categories.
@@ -46,10 +47,9 @@ def default_kernels(dims: Sequence[int]) -> list[Kernel]:
 def evaluate(kernel: Kernel, rows: Tensor, columns: Tensor | None = None) -> Tensor:
     """Kernel values between `rows` (a, d) and `columns` (b, d), dense, (a, b); `columns` defaults to `rows`.
 
-    They are computed in float64 and then rounded to the precision of `rows`: distances between close points, as
-    differences of squares, would lose half of the digits of float32.
+    They are computed in float64 and then rounded to the precision of `rows`.
     """
-    with ONE_AT_A_TIME, gpytorch.settings.lazily_evaluate_kernels(False), _quiet_sparse_matrices(kernel):
+    with ONE_AT_A_TIME, _as_used_here(kernel):
         if rows.dtype == torch.float64:
             return kernel(rows, rows if columns is None else columns).to_dense()
         precise = rows.double()
@@ -65,8 +65,15 @@ def _state_in_float64(kernel: Kernel) -> dict[str, Tensor]:
 
 def evaluate_diagonal(kernel: Kernel, points: Tensor) -> Tensor:
     """k(x, x) at `points` (a, d), (a,)."""
-    with ONE_AT_A_TIME, gpytorch.settings.lazily_evaluate_kernels(False), _quiet_sparse_matrices(kernel):
+    with ONE_AT_A_TIME, _as_used_here(kernel):
         return kernel(points, diag=True)
+
+
+@contextmanager
+def _as_used_here(kernel: Kernel) -> Iterator[None]:
+    """Evaluate a kernel at once, with exact distances, and without warnings that the caller can do nothing about."""
+    with gpytorch.settings.lazily_evaluate_kernels(False), exact_distances(kernel), _quiet_sparse_matrices(kernel):
+        yield
 
 
 @contextmanager
