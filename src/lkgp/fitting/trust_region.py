@@ -59,14 +59,16 @@ def maximise(
         raise np.linalg.LinAlgError("the likelihood cannot be computed at the initial hyperparameters")
     if not here.solved:
         return False, "stopped at the initial hyperparameters"
-    largest = LARGEST_RADIUS if math.isfinite(here.value) else LARGEST_BLIND_RADIUS
+    blind = not math.isfinite(here.value)
+    largest = LARGEST_BLIND_RADIUS if blind else LARGEST_RADIUS
     curvature, radius, hoped_for, informed = positive(here.information()), min(FIRST_RADIUS, largest), 0.0, 0
-    gains = [] if math.isnan(here.value) else [0.0] * WITNESSES
+    gains: list[float] = []
     for taken in range(max_steps):
         # In a region that has become small, any gain is small, which does not indicate an optimum.
         within_reach = step_within(max(radius, SMALL_RADIUS), curvature, here.gradient)[1]
         small = within_reach < least_gain
-        if small and (within_reach < CERTAIN * least_gain or witnessed(gains, least_gain)):
+        certain = not blind or within_reach < CERTAIN * least_gain or witnessed(gains, least_gain)
+        if small and certain:
             return True, f"converged after {counted(taken)}"
         step, expected = step_within(radius, curvature, here.gradient)
         if expected < FAR * hoped_for:
@@ -97,9 +99,8 @@ def maximise(
         elif gained < 0.25 * expected:
             radius = 0.5 * length
         accepted.append(accepted[-1] + step)
+        gains.append(gained)
         here = there
-        if math.isnan(here.value):
-            gains.append(gained)
     return False, f"the limit of {max_steps} steps was reached; raise max_steps of BFGS"
 
 
