@@ -14,8 +14,8 @@ from lkgp.fitting.exploration import State, get_state, set_state
 from lkgp.fitting.objective import Objective
 from lkgp.fitting.profile import set_value
 
-# Lengths are set back if they exceed the longest one that is worth trying by this factor. There, the correlation of
-# common kernels differs from one by less than a few percent over the whole extent of the points.
+# Lengths are set back if they exceed the longest one that is worth trying by this factor, which was chosen and not
+# measured: whether such a length matters is decided by the gradient.
 TOO_LONG = 2.0
 
 

@@ -19,7 +19,8 @@ SMALL_RADIUS = 0.1
 LEAST_CURVATURE = 0.2
 # Without values, an expected gain below the limit is believed only if this many steps have together gained less than
 # the limit, too, or if it is below the limit by the factor CERTAIN: the curvature may be far too large, and then each
-# of many steps gains more than was expected of it.
+# of many steps gains more than was expected of it. Chosen on traces of two fits to 400 learning curves, where two steps
+# in a row gained less than the limit 16 nats below the end.
 WITNESSES, CERTAIN = 3, 0.1
 
 
