@@ -22,10 +22,10 @@ DIRECT_ARRAYS = 6
 # The time of a Cholesky factorisation, of the inverse from it and of triangular solves, over that of a product of
 # matrices with as many multiplications: 1.4 to 1.8, 1.8 to 2.1 and 1.2 to 1.4, for 1000 to 4000 unknowns on one core.
 CHOLESKY, INVERSE, SUBSTITUTION = 1.6, 1.9, 1.25
-# Passes over the m x m matrices of a likelihood with its gradient, in multiplications per entry: 600 to 1500 for 2171,
-# 3000 and 4000 unknowns, one core.
+# Passes over the m x m matrices of a likelihood with its gradient, in multiplications per entry, by profiles on a busy
+# core: 620 for 2171 unknowns, 1000 to 1600 for 3000; 3000 for 4000, but with the gradients of kernels at 2000 points.
 ENTRIES = 1000.0
-# The same for the arrays of the variance, per number: three passes, each of about 120.
+# The same for the arrays of the variance, per number: three passes are assumed; one took about 120 for 3000 unknowns.
 VARIANCE_PASSES = 360.0
 # The relative residual to which the solution of a factorised system is refined: the default `residual_rtol` of the
 # iterative methods.
