@@ -226,6 +226,7 @@ def make_report(
     if posterior.variance_error:
         error_bars = f"from posterior samples; relative standard error at most {posterior.variance_error:.1%}"
         error_bars += posterior.system.sampling_remark
+    remarks = [posterior.system.solve_remark] if posterior.system.solve_remark else []
     predicted = {}
     if chosen.cost is not None:
         predicted = {"multiplications": chosen.cost.multiplications, "memory": chosen.cost.memory}
@@ -251,7 +252,7 @@ def make_report(
         variance_error=posterior.variance_error,
         seconds={"fit": result.seconds if result is not None else 0.0, "solve": seconds},
         converged=solution.converged and (result is None or result.converged),
-        notes=(*notes, *(result.notes if result is not None else ())),
+        notes=(*notes, *(result.notes if result is not None else ()), *remarks),
     )
 
 
