@@ -189,7 +189,8 @@ def test_one_command_runs_the_competition_and_one_writes_its_page(folder):
     assert "| 1.10 | 1.53 | 0.83 | 8.85 | 0.97 | 120 min, 2 cores |" in lines["SPDE"]
     assert f"| `{FILL}` | **" in text
     assert " times) |" in lines[INVERSE_DISTANCES]
-    assert text.count("a small part") == 1
+    assert text.count(", a small part") == 1
+    assert text.count("published by Heaton") == 1
 
 
 def test_the_page_marks_the_best_and_names_failures(tmp_path):
@@ -207,7 +208,7 @@ def test_the_page_marks_the_best_and_names_failures(tmp_path):
     assert page.write(tmp_path, tmp_path / "page.md")
     text = (tmp_path / "page.md").read_text()
     assert f"| `{FILL}` | 0.500 | **0.600** | **0.300** | **3.000** | **0.930** | 10 s |" in text
-    assert f"| {LINEAR} | **0.400** | **0.600** | **0.300** | **3.000** | 0.500 | 1 s (0.1 times) |" in text
+    assert f"| {LINEAR} | **0.400** | **0.600** | **0.300** | **3.000** | 0.500 | 1.00 s (0.1 times) |" in text
     assert "failed: not done after 7200 s" in text
     assert not page.write(tmp_path / "nothing", tmp_path / "none.md")
 

@@ -15,7 +15,7 @@ class FillField:
     """Fit and fill the labelled field of a problem."""
 
     def __str__(self) -> str:
-        return "its defaults"
+        return "its defaults; --never-observed, because whole places are withheld in one set"
 
     def fit_predict(self, problem: Problem, seed: int) -> Prediction:
         """Observed cells keep their values, as in the file that `lkgp fill` writes."""
@@ -26,7 +26,7 @@ class FillField:
         model = lkgp.xarray.fit(field, seed=seed)
         seconds = {"fit": time.perf_counter() - began}
         began = time.perf_counter()
-        # Whole places may be withheld, and are filled if --never-observed asks for them.
+        # As --never-observed does: whole places may be withheld.
         filled = model.fill(field, never_observed=True)
         seconds["predictions"] = time.perf_counter() - began
         report = model.gp.report_.to_dict()

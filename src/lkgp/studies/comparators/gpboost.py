@@ -38,7 +38,8 @@ class FitGPBoost:
     learned: tuple[int, ...] | None = None
 
     def __str__(self) -> str:
-        return f"{self.kernel}, {self.neighbours} neighbours"
+        fixed = "" if self.learned is None else ", which is not learned"
+        return f"{self.kernel} of smoothness {self.smoothness:g}{fixed}; {self.neighbours} neighbours"
 
     def fit_predict(self, problem: Problem, seed: int) -> Prediction:
         """Only withheld cells are predicted."""

@@ -38,14 +38,16 @@ TITLES = {
     "kaust-4": "KAUST 2022, problem 2a, set 4: single cells withheld",
     "kaust-7": "KAUST 2022, problem 2a, set 7: the last ten times withheld",
 }
-SOURCES = {
-    SATELLITE: "Land surface temperature in degrees Celsius on 300 x 500 cells. The entries with two decimals are "
-    "those published by Heaton et al., *A Case Study Competition Among Methods for Analyzing Large Spatial Data*, "
-    "Journal of Agricultural, Biological and Environmental Statistics 24 (2019), 398-425, table 3, on other machines.",
-}
+SOURCES = {SATELLITE: "Land surface temperature in degrees Celsius on 300 x 500 cells."}
+PUBLISHED = (
+    " The entries with two decimals are those published by Heaton et al., *A Case Study Competition Among Methods for "
+    "Analyzing Large Spatial Data*, Journal of Agricultural, Biological and Environmental Statistics 24 (2019), "
+    "398-425, table 3, on other machines."
+)
 KAUST_SOURCE = (
     "A simulated field at 1000 places of the unit square and 100 times (Abdulah et al., *The Second Competition on "
-    "Spatial Statistics for Large Datasets*, 2022, arXiv 2211.03119)."
+    "Spatial Statistics for Large Datasets*, 2022, arXiv 2211.03119). For `lkgp fill`, the square is one square "
+    "degree at the equator."
 )
 # The columns that have a best entry, their titles, and the value that is best; None for the least.
 COLUMNS = (("mae", "MAE", None), ("rmse", "RMSE", None), ("crps", "CRPS", None), ("interval_95", "INT", None))
@@ -99,10 +101,11 @@ def measured(records: list[Record], dataset: str) -> list[Entry]:
 
 def seconds_of(record: Record, reference: Record | None) -> str:
     """The seconds of a run, and how many times as long that is as `lkgp fill` took."""
-    text = f"{record['seconds']:.3g} s"
+    text = f"{record['seconds']:.2f} s" if record["seconds"] < 10 else f"{record['seconds']:.0f} s"
     if reference is None or "failed" in reference or record is reference:
         return text
-    return f"{text} ({record['seconds'] / reference['seconds']:.2g} times)"
+    ratio = record["seconds"] / reference["seconds"]
+    return f"{text} ({f'{ratio:.2g}' if ratio >= 0.01 else 'less than 0.01'} times)"
 
 
 def table(entries: list[Entry]) -> list[str]:
@@ -133,7 +136,9 @@ def table(entries: list[Entry]) -> list[str]:
 def section(records: list[Record], dataset: str, preset: str) -> list[str]:
     """The lines about one dataset."""
     entries = measured(records, dataset)
+    source = SOURCES.get(dataset, KAUST_SOURCE)
     if dataset == SATELLITE and preset == "full":
+        source += PUBLISHED
         entries = sorted([*entries, *published()], key=lambda entry: entry.scores.get("rmse", float("inf")))
     first = next((record for record in records if "cells" in record), None)
     size = f" {first['observed']} of {first['cells']} cells are observed." if first else ""
@@ -142,7 +147,7 @@ def section(records: list[Record], dataset: str, preset: str) -> list[str]:
     return [
         f"## {TITLES[dataset]}" + (", a small part" if part else ""),
         "",
-        SOURCES.get(dataset, KAUST_SOURCE) + size + part,
+        source + size + part,
         "",
         f"`lkgp experiment competition{quick} --dataset {dataset}`",
         "",
