@@ -344,7 +344,9 @@ def test_axes_of_a_plane_have_their_names_and_units():
 
 def test_a_large_map_is_thinned_and_says_so(one_map, monkeypatch):
     model, filled = one_map
-    assert "every so many" not in variable_data(model, filled, None)["lead"]
+    whole = variable_data(model, filled, None)
+    assert "every so many" not in whole["lead"]
+    assert whole["beyond"] == (True, True)
     monkeypatch.setattr(variable, "MAX_MAP_SIDE", 9)
     described = variable_data(model, filled, None)
     assert "6 of 12 along lat x 9 of 17 along lon" in described["lead"]

@@ -125,7 +125,11 @@ function drawMap(canvas, legend, layer) {
       c.fill();
       c.strokeStyle = "#8a94a3";
       c.stroke();
-    } else c.fillRect(x - w / 2, y - h / 2, w + 0.6, h + 0.6);
+    } else {
+      // Whole pixels, so that no seams are seen between cells.
+      const left = Math.round(x - w / 2), top = Math.round(y - h / 2);
+      c.fillRect(left, top, Math.max(Math.round(x + w / 2) - left, 1), Math.max(Math.round(y + h / 2) - top, 1));
+    }
   });
   if (state.place !== null) {
     const place = v.places[state.place];
@@ -158,7 +162,7 @@ function drawAxes(v, c, p) {
 }
 function drawLegend(legend, layer) {
   const c = legend.getContext("2d"), v = current(), limits = layerLimits(v, layer);
-  const range = layer === "std" ? v.errorRange : v.range;
+  const [below, above] = layer === "std" ? v.errorBeyond : v.beyond;
   c.clearRect(0, 0, legend.width, legend.height);
   const left = MARGIN.left, width = legend.width - left - MARGIN.right - 0.15 * legend.width;
   for (let i = 0; i < width; i++) {
@@ -171,7 +175,7 @@ function drawLegend(legend, layer) {
   for (let k = 0; k <= 4; k++) {
     const text = formatNumber(limits[0] + (k / 4) * (limits[1] - limits[0]), limits);
     // Beyond its ends the scale goes on with the same colour.
-    const sign = k === 0 && range[0] < limits[0] ? "≤ " : k === 4 && range[1] > limits[1] ? "≥ " : "";
+    const sign = k === 0 && below ? "≤ " : k === 4 && above ? "≥ " : "";
     c.fillText(sign + text, left + (k / 4) * width, 31);
   }
   c.textAlign = "left";

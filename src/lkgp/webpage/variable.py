@@ -43,6 +43,7 @@ def variable_data(model: FieldModel, filled: xr.Dataset, validation: Validation 
         for key in (name, f"{name}_std", f"{name}_filled")
     )
     value_range, error_range = finite_range(cells), (0.0, float(np.nanmax(std)) or 1.0)
+    limits, error_limits = colour_limits(cells), colour_limits(std)
     calibrated = "comment" in filled[f"{name}_std"].attrs
     return {
         "name": name,
@@ -61,8 +62,10 @@ def variable_data(model: FieldModel, filled: xr.Dataset, validation: Validation 
         "firstPlace": first_place(cells[0], flags[0]),
         "range": value_range,
         "errorRange": error_range,
-        "limits": colour_limits(cells),
-        "errorLimits": colour_limits(std),
+        "limits": limits,
+        "errorLimits": error_limits,
+        "beyond": beyond(cells, limits),
+        "errorBeyond": beyond(std, error_limits),
         "values": encode_cells(cells, value_range),
         "std": encode_cells(std, error_range),
         "filled": base64.b64encode(flags.astype("<u2").tobytes()).decode(),
@@ -161,6 +164,11 @@ def colour_limits(cells: np.ndarray) -> tuple[float, float]:
     """The values at the ends of the colour scale: percentiles, or the whole range if those are equal."""
     low, high = (float(limit) for limit in np.nanpercentile(cells, COLOUR_PERCENTILES))
     return (low, high) if high > low else finite_range(cells)
+
+
+def beyond(cells: np.ndarray, limits: tuple[float, float]) -> tuple[bool, bool]:
+    """Whether some cells are below, and some above, the ends of the colour scale."""
+    return bool(np.nanmin(cells) < limits[0]), bool(np.nanmax(cells) > limits[1])
 
 
 def encode_cells(cells: np.ndarray, limits: tuple[float, float]) -> str:
