@@ -13,7 +13,18 @@ from typing import Any
 import psutil
 import torch
 
-PACKAGES = ("lkgp", "torch", "gpytorch", "linear_operator", "botorch", "scikit-learn", "faiss-cpu", "numpy", "scipy")
+PACKAGES = (
+    "lkgp",
+    "torch",
+    "gpytorch",
+    "linear_operator",
+    "botorch",
+    "scikit-learn",
+    "faiss-cpu",
+    "gpboost",
+    "numpy",
+    "scipy",
+)
 
 # The share of the machine's memory that may be used if the caller sets no limit. It trades room for large problems
 # against room for the system, for other programs, and for errors in the predicted cost, which is an estimate.

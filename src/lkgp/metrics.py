@@ -11,6 +11,21 @@ def rmse(truth: Tensor, mean: Tensor) -> float:
     return float((truth - mean).square().mean().sqrt())
 
 
+def mae(truth: Tensor, median: Tensor) -> float:
+    """Mean absolute error."""
+    return float((truth - median).abs().mean())
+
+
+def interval_score(truth: Tensor, low: Tensor, high: Tensor, level: float) -> float:
+    """Mean interval score (Gneiting and Raftery, 2007) of central intervals of probability `level`: less is better.
+
+    low, high: the ends of the intervals
+    """
+    # (u - l) + 2 / a ((l - y)_+ + (y - u)_+),  a = 1 - level
+    outside = (low - truth).clamp(min=0) + (truth - high).clamp(min=0)
+    return float((high - low + 2 / (1 - level) * outside).mean())
+
+
 def nll(truth: Tensor, mean: Tensor, std: Tensor) -> float:
     """Mean negative log density of `truth` under N(mean, std^2)."""
     z = (truth - mean) / std

@@ -13,6 +13,9 @@ from lkgp.studies import comparators as comparators_package
 from lkgp.studies import experiments, runs
 from lkgp.studies.comparators.botorch import FitBoTorch
 from lkgp.studies.comparators.cagp import FitCaGP
+from lkgp.studies.comparators.inverse_distances import INVERSE_DISTANCES
+from lkgp.studies.comparators.linear_interpolation import LINEAR
+from lkgp.studies.comparators.nearest_neighbours import NEAREST
 from lkgp.studies.comparators.paper_recipe import SETTINGS, FitRecipe
 from lkgp.studies.comparators.svgp import FitSVGP
 from lkgp.studies.comparators.vnngp import FitVNNGP
@@ -87,7 +90,10 @@ def test_what_a_comparator_needs_is_said(tiny_case, monkeypatch):
         runs.perform(replace(run, method="SVGP", preset="benchmark"))
 
 
-@pytest.mark.parametrize("name", ["lkgp", "lkgp, with the grid", "lkgp, without the grid", SETTINGS, "scikit-learn"])
+CONTESTANTS = ("lkgp", "lkgp, with the grid", "lkgp, without the grid", SETTINGS, "scikit-learn")
+
+
+@pytest.mark.parametrize("name", [*CONTESTANTS, NEAREST, INVERSE_DISTANCES, LINEAR])
 def test_contestants_run_and_are_scored(tiny_case, name, monkeypatch):
     if name == SETTINGS:
         shorter = replace(COMPARATORS.get(name), settings=always(FitRecipe(3, exact=True)))

@@ -1,5 +1,6 @@
 """The page about a filled field, in a real browser where there is one."""
 
+import base64
 import html
 import json
 import re
@@ -15,8 +16,8 @@ import lkgp.xarray
 import xarray as xr
 from lkgp import plots
 from lkgp.errors import InputError
-from lkgp.webpage import write_page
-from lkgp.webpage.places import map_places
+from lkgp.webpage import variable, write_page
+from lkgp.webpage.places import choose_map_factor, map_places
 from lkgp.webpage.variable import variable_data
 from lkgp.xarray.factors import choose_factors
 from lkgp.xarray.geography import unwrap_longitude
@@ -59,6 +60,38 @@ document.body.insertAdjacentHTML("beforeend", "<pre id='seen'>" + report + "</pr
 """
 
 
+# Clicks a cell of each map of a page without time, and writes into the page what came of it.
+ACT_ON_ONE_MAP = """
+<script>
+const seen = { errors: [] };
+window.addEventListener("error", (e) => seen.errors.push(e.message));
+function act() {
+  const hidden = (id) => byId(id).hidden;
+  seen.hidden = ["over-time", "layers", "time-choice", "controls", "one-map"].map(hidden);
+  seen.pictures = ["filled", "std", "where"].map((layer) => byId("map-" + layer).toDataURL());
+  seen.width = document.documentElement.scrollWidth;
+  seen.window = window.innerWidth;
+  seen.sizes = ["filled", "std", "where"].map((layer) => {
+    const canvas = byId("map-" + layer), p = projection(current(), canvas);
+    return [canvas.width, canvas.height, p.sx, p.sy];
+  });
+  seen.colours = [current().limits, current().errorLimits];
+  seen.readings = ["filled", "std", "where"].map((layer, k) => {
+    const canvas = byId("map-" + layer), box = canvas.getBoundingClientRect(), wanted = 7 + 5 * k;
+    const p = projection(current(), canvas), place = current().places[wanted];
+    const sx = box.width / canvas.width, sy = box.height / canvas.height;
+    const at = { clientX: box.left + p.x(place.x) * sx, clientY: box.top + p.y(place.y) * sy };
+    canvas.dispatchEvent(new MouseEvent("click", { ...at, bubbles: true }));
+    return [byId("reading").textContent, Number(document.body.dataset.place) === wanted];
+  });
+}
+try { act(); } catch (e) { seen.errors.push(String(e)); }
+const report = JSON.stringify(seen).replaceAll("<", "&lt;");
+document.body.insertAdjacentHTML("beforeend", "<pre id='seen'>" + report + "</pre>");
+</script>
+"""
+
+
 @pytest.fixture(scope="module")
 def filled():
     field = small_field(places=(3, 4), times=30)
@@ -66,13 +99,16 @@ def filled():
     return model, model.fill(field), model.validate()
 
 
-def look_at(path, tmp_path):
-    """Open a page in a browser, act on it, and return what was seen and what the console said."""
+def look_at(path, tmp_path, act=ACT, width=1440):
+    """Open a page in a browser, act on it, and return what was seen and what the console said.
+
+    width: of the window, in pixels
+    """
     browser = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if browser is None:
         pytest.skip("no browser is installed; Debian's package is chromium")
     acted = tmp_path / "acted.html"
-    acted.write_text(path.read_text().replace("</body>", ACT + "</body>"))
+    acted.write_text(path.read_text().replace("</body>", act + "</body>"))
     flags = [
         "--headless",
         "--no-sandbox",
@@ -83,6 +119,7 @@ def look_at(path, tmp_path):
     ]
     flags += [
         "--disable-component-update",
+        f"--window-size={width},900",
         f"--user-data-dir={tmp_path / 'browser'}",
         "--enable-logging=stderr",
         "--dump-dom",
@@ -228,3 +265,90 @@ def test_maps_of_grids_in_radians_are_drawn_in_degrees(filled):
     assert axes.get_xlim()[1] > 1.5
     assert axes.get_ylim()[0] > 45
     plots.plt.close("all")
+
+
+@pytest.fixture(scope="module")
+def one_map():
+    """A map without time, with two wild cells, its model and its filling."""
+    rng = np.random.default_rng(0)
+    lat, lon = np.linspace(36.0, 34.0, 12), np.linspace(-95.0, -92.0, 17)
+    values = 20 + 3 * np.sin(2 * lat)[:, None] + 2 * np.cos(2 * lon) + 0.1 * rng.standard_normal((12, 17))
+    values[2, 3], values[9, 12] = 90.0, -70.0
+    values[4:8, 5:9] = np.nan
+    coords = {
+        "lat": ("lat", lat, {"units": "degrees_north"}),
+        "lon": ("lon", lon, {"units": "degrees_east"}),
+    }
+    field = xr.DataArray(values, dims=("lat", "lon"), coords=coords, name="lst", attrs={"units": "degC"})
+    model = lkgp.xarray.fit(field)
+    return model, model.fill(field)
+
+
+@pytest.mark.parametrize("width", [1440, 500], ids=["desk", "phone"])
+def test_a_single_map_is_a_map(one_map, width, tmp_path):
+    model, filled = one_map
+    path = tmp_path / "page.html"
+    write_page(path, [(model, filled, None)], title="one map")
+    seen, console = look_at(path, tmp_path, ACT_ON_ONE_MAP, width)
+    assert seen["errors"] == console == []
+    assert seen["hidden"] == [True, True, True, True, False]
+    assert len(set(seen["pictures"])) == 3
+    assert seen["width"] <= seen["window"]  # nothing to scroll sideways
+    for canvas_width, height, sx, sy in seen["sizes"]:
+        assert canvas_width <= width
+        # A degree of longitude is shorter than one of latitude, and the canvas has no empty margins.
+        assert sx / sy == pytest.approx(np.cos(np.deg2rad(35.0)), rel=0.01)
+        assert height == pytest.approx(46 + sy * (2.0 + 2 / 11), abs=2)
+    # Two wild cells do not take all colours.
+    for (low, high), key in zip(seen["colours"], ("lst", "lst_std"), strict=True):
+        assert [low, high] == pytest.approx(np.percentile(filled[key], [2, 98]))
+    assert all(hit for _, hit in seen["readings"])
+    for (text, _), position in zip(seen["readings"], (7, 12, 17), strict=True):
+        row, column = divmod(position, 17)
+        assert text.startswith(f"lat {filled.lat[row].item():.6g}, lon {filled.lon[column].item():.6g}: ")
+        assert float(re.search(r": (-?[\d.]+) ±", text)[1]) == pytest.approx(filled.lst[row, column].item(), abs=0.1)
+        assert text.endswith("observed")
+
+
+@pytest.mark.parametrize("factors", [["lat", "lon"], [("lat", "lon")]], ids=["two factors", "one factor"])
+@pytest.mark.parametrize("order", [("lat", "lon"), ("lon", "lat")], ids=["rows", "columns"])
+def test_a_map_is_the_same_however_its_axes_are_arranged(one_map, factors, order):
+    _, filled = one_map
+    turned = filled.transpose(*order)
+    layout = Layout.of(turned.lst, choose_factors(turned.lst, factors=factors)[0])
+    factor, slices = choose_map_factor(layout)
+    found = map_places(layout, factor)
+    assert slices == []
+    assert found.axes == ("lon [°E]", "lat [°N]")
+    assert found.grid["x"] == pytest.approx(filled.lon.values.tolist())
+    assert found.grid["y"] == pytest.approx(filled.lat.values.tolist())
+    values = turned.lst.transpose(*factor.dims).values.ravel()
+    for x, y, value in list(zip(found.x, found.y, values, strict=True))[::9]:
+        assert value == filled.lst.sel(lat=y, lon=x, method="nearest")
+
+
+def test_axes_of_a_plane_have_their_names_and_units():
+    coords = {"x": ("x", np.arange(5.0), {"units": "m"}), "y": ("y", 2 * np.arange(4.0), {"units": "m"})}
+    field = xr.DataArray(np.zeros((2, 5, 4)), dims=("level", "x", "y"), coords={**coords, "level": [1.0, 2.0]})
+    layout = Layout.of(field, choose_factors(field)[0])
+    factor, slices = choose_map_factor(layout)
+    found = map_places(layout, factor)
+    assert slices == ["level"]
+    assert found.axes == ("x [m]", "y [m]")
+    assert found.same_scale
+    assert found.grid["x"] == [0, 1, 2, 3, 4]
+    one_row = field.isel(y=[1])
+    layout = Layout.of(one_row, choose_factors(one_row)[0])
+    assert map_places(layout, choose_map_factor(layout)[0]).grid["y"] == [2.0]
+
+
+def test_a_large_map_is_thinned_and_says_so(one_map, monkeypatch):
+    model, filled = one_map
+    whole = variable_data(model, filled, None)
+    assert "every so many" not in whole["lead"]
+    assert whole["beyond"] == (True, True)
+    monkeypatch.setattr(variable, "MAX_MAP_SIDE", 9)
+    described = variable_data(model, filled, None)
+    assert "6 of 12 along lat x 9 of 17 along lon" in described["lead"]
+    assert len(described["grid"]["x"]) == 9
+    assert len(base64.b64decode(described["values"])) == 2 * 6 * 9

@@ -49,7 +49,7 @@ COMMANDS = {
         "lkgp.cli.experiment",
         "experiment",
         "experiments",
-        "Reproduce an experiment from the paper, or write the report.",
+        "Reproduce an experiment from the paper or a competition, or write the report.",
     ),
 }
 

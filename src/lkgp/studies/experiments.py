@@ -1,4 +1,4 @@
-"""The paper's experiments: which runs they consist of, and running those that are not done yet."""
+"""The experiments: which runs they consist of, and running those that are not done yet."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
@@ -8,7 +8,7 @@ from lkgp.errors import InputError
 from lkgp.persistence.paths import check_new_folder
 from lkgp.studies.measurements import break_even, resources
 from lkgp.studies.records import Record, append, read
-from lkgp.studies.registry import CASES, PRESETS, CaseFamily, comparators
+from lkgp.studies.registry import CASES, CaseFamily, comparators
 from lkgp.studies.runs import Run, key, perform_in_own_process
 
 # The measurement of figure 2, which has no comparators.
@@ -45,8 +45,8 @@ def plan(
     seeds: how many; those of the preset by default
     """
     family = family_of(experiment)
-    if preset not in PRESETS:
-        raise InputError(f"there is no preset {preset!r}; choose {' or '.join(PRESETS)}.")
+    if preset not in family.designs:
+        raise InputError(f"there is no preset {preset!r} of {experiment}; choose {' or '.join(family.designs)}.")
     known = comparators(preset)
     unknown = [name for name in methods if name not in known]
     if unknown:
@@ -54,13 +54,19 @@ def plan(
     design = family.designs[preset]
     # Where there is only one share, as for learning curves, it is no choice.
     shares = tuple(missing) if missing and len(design.missing) > 1 else design.missing
-    chosen = tuple(methods) or tuple(name for name, entry in known.items() if experiment not in entry.skips)
+    everyone = tuple(name for name, entry in known.items() if experiment not in entry.skips)
+
+    def chosen(dataset: str) -> tuple[str, ...]:
+        if family.comparators is None:
+            return tuple(methods) or everyone
+        return tuple(name for name in family.comparators(dataset) if not methods or name in methods)
+
     return [
         Run(experiment, dataset, method, seed, share, design.size, preset)
         for seed in range(seeds if seeds is not None else design.seeds)
         for dataset in tuple(datasets) or design.datasets
         for share in shares
-        for method in chosen
+        for method in chosen(dataset)
     ]
 
 
@@ -68,7 +74,7 @@ def run(
     experiment: str,
     results: Path,
     *,
-    preset: str = "small",
+    preset: str | None = None,
     methods: Sequence[str] = (),
     datasets: Sequence[str] = (),
     missing: Sequence[float] = (),
@@ -78,6 +84,7 @@ def run(
 ) -> None:
     """Run an experiment and add its results to the folder `results`; what was done before is not done again.
 
+    preset: by default the first one that the experiment has
     methods, datasets, missing, seeds: as in `plan`
     timeout: seconds that one run may take
     """
@@ -86,6 +93,7 @@ def run(
         results.mkdir(parents=True, exist_ok=True)
         resources.measure(results / "synthetic.jsonl", print_line)
         return
+    preset = preset or next(iter(family_of(experiment).designs))
     wanted = plan(experiment, preset, methods=methods, datasets=datasets, missing=missing, seeds=seeds)
     results.mkdir(parents=True, exist_ok=True)
     run_all(wanted, results / f"{experiment}.jsonl", print_line, timeout)

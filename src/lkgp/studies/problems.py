@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
@@ -26,6 +27,10 @@ class Problem:
         determined from the observed values only
     truth: the hyperparameters that the data were drawn with, if they were simulated
     fitted_truth: the same hyperparameters of a fitted model, from its kernels and its noise variance
+    time: which factor is time, if one is; distances along it cannot be compared with those along the others
+    scored: which cells are scored, (n_1, n_2), if these are not all that are withheld; values of others may be NaN
+    make_field: the observed values as a labelled field (xarray.DataArray) whose dimensions are the factors in turn,
+        which `lkgp fill` could be given
     """
 
     name: str
@@ -38,11 +43,19 @@ class Problem:
     own_units: Units = field(default_factory=Plain)
     truth: dict[str, float] = field(default_factory=dict)
     fitted_truth: Callable[[Sequence[Kernel], float], dict[str, float]] | None = None
+    time: int | None = None
+    scored: np.ndarray | None = None
+    make_field: Callable[[], Any] | None = None
 
     @property
     def seen(self) -> np.ndarray:
         """The values, with NaN where they are withheld, (n_1, n_2)."""
         return np.where(self.observed, self.values, np.nan)
+
+    @property
+    def tested(self) -> np.ndarray:
+        """The cells on which predictions are scored, (n_1, n_2)."""
+        return ~self.observed if self.scored is None else self.scored
 
 
 def standardised(values: np.ndarray, over: np.ndarray | None = None) -> np.ndarray:

@@ -18,6 +18,8 @@ from lkgp.studies.problems import Problem
 # The settings of comparators in the experiments, and those in the benchmarks.
 PRESETS = ("small", "paper")
 BENCHMARK = "benchmark"
+# The settings of the competition: on all of its data, and on small parts of them.
+COMPETITION = ("full", "quick")
 # Entries without an order of their own come after all others.
 LAST = 1000
 
@@ -37,7 +39,8 @@ class Comparator:
     """A method to compare.
 
     name: what users type after --method, and what the records contain
-    settings: makes the method for a preset ("small", "paper" or "benchmark") and an experiment ("sarcos", ...)
+    settings: makes the method for a preset ("small", "paper", "benchmark", "full" or "quick") and an experiment
+        ("sarcos", ...)
     presets: the presets that it has settings for
     needs: optional packages, by the name they are imported with
     order: its place in tables and figures
@@ -61,6 +64,7 @@ def always(method: Method) -> Callable[[str, str], Method]:
 class Design:
     """The runs of an experiment: every dataset with every share of missing cells and every seed, 0 to seeds - 1.
 
+    missing: (0.0,) if the data come with their gaps
     size: rows of the grid; None for all
     """
 
@@ -102,7 +106,8 @@ class CaseFamily:
     """Cases that are made in the same way.
 
     name: of the experiment, if there are designs for one; the records contain it
-    designs: the runs of the experiment, by preset
+    designs: the runs of the experiment, by preset; the first preset is the default
+    comparators: who runs on a dataset; by default every comparator that has settings for the preset
     benchmarks: the named cases of the benchmarks
     examples: picks some predictions to keep in the record, for a figure
     """
@@ -113,6 +118,7 @@ class CaseFamily:
     benchmarks: tuple[BenchmarkCase, ...] = ()
     examples: Callable[[Problem, Prediction], dict[str, Any]] | None = None
     order: int = LAST
+    comparators: Callable[[str], tuple[str, ...]] | None = None
 
 
 @dataclass(frozen=True)

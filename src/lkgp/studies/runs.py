@@ -25,9 +25,9 @@ class Run:
     dataset: one of its datasets
     method: the name of a comparator
     seed: of the split, and of the comparator
-    missing: the share of withheld cells, or of curves that are cut
+    missing: the share of withheld cells, or of curves that are cut; 0 if the data come with their gaps
     size: rows of the grid, None for all
-    preset: small, paper or benchmark
+    preset: small, paper, benchmark, full or quick
     """
 
     experiment: str
@@ -40,7 +40,8 @@ class Run:
 
     def __str__(self) -> str:
         rows = f", {self.size} rows" if self.size else ""
-        data = f"{self.experiment} {self.dataset}{rows}, {self.missing:.0%} missing, seed {self.seed}"
+        share = f", {self.missing:.0%} missing" if self.missing else ""
+        data = f"{self.experiment} {self.dataset}{rows}{share}, seed {self.seed}"
         return f"{data}: {self.method} ({self.preset})"
 
     def problem(self) -> Problem:

@@ -10,7 +10,13 @@ function decodeArray(text) {
   for (let i = 0; i < raw.length; i++) bytes[i] = raw.charCodeAt(i);
   return new Uint16Array(bytes.buffer);
 }
+// The places of a grid are the product of its axes.
+function gridPlaces(grid) {
+  const [slow, fast] = grid.yFirst ? [grid.y, grid.x] : [grid.x, grid.y];
+  return slow.flatMap((a) => fast.map((b) => (grid.yFirst ? { x: b, y: a } : { x: a, y: b })));
+}
 for (const v of variables) {
+  v.places = v.places || gridPlaces(v.grid);
   v.cells = decodeArray(v.values);
   v.errors = decodeArray(v.std);
   v.flags = decodeArray(v.filled);
@@ -21,6 +27,12 @@ const decode = (code, range) => (code === MISSING ? NaN : range[0] + (code / 655
 const value = (v, i) => decode(v.cells[i], v.range);
 const error = (v, i) => decode(v.errors[i], v.errorRange);
 const wasFilled = (v, i) => v.flags[i] === 1;
+const isSingle = (v) => v.times.length < 2;
+function label(v, place) {
+  if (!v.grid) return place.label;
+  const short = (x) => String(Number(x.toPrecision(6)));
+  return `${v.grid.names[1]} ${short(place.y)}, ${v.grid.names[0]} ${short(place.x)}`;
+}
 
 // Colours: a few points of a perceptually uniform scale, with linear interpolation between them.
 const SCALES = {
@@ -32,33 +44,60 @@ function colour(scale, share) {
   const i = Math.min(Math.floor(x), points.length - 2), f = x - i;
   return "rgb(" + points[i].map((a, k) => Math.round(a + f * (points[i + 1][k] - a))).join(",") + ")";
 }
-function layerValue(v, i) {
-  if (state.layer === "std") return error(v, i);
-  return state.layer === "data" && wasFilled(v, i) ? NaN : value(v, i);
+function layerValue(v, i, layer) {
+  if (layer === "std") return error(v, i);
+  return layer === "data" && wasFilled(v, i) ? NaN : value(v, i);
 }
-const layerRange = (v) => (state.layer === "std" ? v.errorRange : v.range);
-const layerScale = () => (state.layer === "std" ? "error" : "value");
+const layerLimits = (v, layer) => (layer === "std" ? v.errorLimits : v.limits);
+const layerScale = (layer) => (layer === "std" ? "error" : "value");
+// Where the data are: observed, filled or missing.
+const WHERE = { observed: "#2b4c7e", filled: "#f2b264", missing: "#e4e7eb" };
+const whereIs = (v, i) => (Number.isNaN(value(v, i)) ? "missing" : wasFilled(v, i) ? "filled" : "observed");
 function formatNumber(x, range) {
   const digits = Math.max(0, 2 - Math.floor(Math.log10(Math.max(Math.abs(range[1] - range[0]), 1e-12))));
   return x.toFixed(Math.min(digits, 8));
 }
 
 // The map: one rectangle or dot per place, at its coordinates.
-const map = byId("map"), MARGIN = { left: 56, right: 12, top: 12, bottom: 34 };
-function projection(v) {
-  const xs = v.places.map((p) => p.x), ys = v.places.map((p) => p.y), w = v.cellSize[0], h = v.cellSize[1];
-  const box = [Math.min(...xs) - w / 2, Math.max(...xs) + w / 2, Math.min(...ys) - h / 2, Math.max(...ys) + h / 2];
-  const width = map.width - MARGIN.left - MARGIN.right, height = map.height - MARGIN.top - MARGIN.bottom;
+const map = byId("map"), MARGIN = { left: 62, right: 12, top: 12, bottom: 34 };
+// Axes of the same units are drawn to the same scale, unless the map were more oblong than this.
+const MOST_OBLONG = 5;
+function extent(v) {
+  const w = v.cellSize[0] / 2, h = v.cellSize[1] / 2, box = [Infinity, -Infinity, Infinity, -Infinity];
+  for (const p of v.places) {
+    box[0] = Math.min(box[0], p.x - w);
+    box[1] = Math.max(box[1], p.x + w);
+    box[2] = Math.min(box[2], p.y - h);
+    box[3] = Math.max(box[3], p.y + h);
+  }
+  // The length of a unit of x in units of y; a degree of longitude is shorter than one of latitude. Null if free.
+  let unit = null;
+  if (v.onEarth) unit = Math.max(Math.cos(((box[2] + box[3]) / 2) * Math.PI / 180), 0.2);
+  const oblong = (box[1] - box[0]) / (box[3] - box[2] || 1);
+  if (v.sameScale && oblong < MOST_OBLONG && oblong > 1 / MOST_OBLONG) unit = 1;
+  return { box, unit };
+}
+for (const v of variables) v.extent = extent(v);
+function projection(v, canvas = map) {
+  const { box, unit } = v.extent;
+  const width = canvas.width - MARGIN.left - MARGIN.right, height = canvas.height - MARGIN.top - MARGIN.bottom;
   let sx = width / (box[1] - box[0] || 1), sy = height / (box[3] - box[2] || 1);
-  if (v.onEarth) {  // a degree of longitude is shorter than one of latitude
-    const squeeze = Math.max(Math.cos(((box[2] + box[3]) / 2) * Math.PI / 180), 0.2);
-    const s = Math.min(sx / squeeze, sy);
-    sx = s * squeeze;
+  if (unit !== null) {
+    const s = Math.min(sx / unit, sy);
+    sx = s * unit;
     sy = s;
   }
   const left = MARGIN.left + (width - sx * (box[1] - box[0])) / 2;
   const top = MARGIN.top + (height - sy * (box[3] - box[2])) / 2;
   return { box, sx, sy, x: (x) => left + (x - box[0]) * sx, y: (y) => top + (box[3] - y) * sy };
+}
+// A canvas as wide as its figure, and as high as the map then is.
+function fitCanvas(v, canvas) {
+  const { box, unit } = v.extent, width = Math.min(Math.max(canvas.parentElement.clientWidth, 280), 760);
+  const share = unit === null ? 0.7 : (box[3] - box[2]) / ((box[1] - box[0]) * unit || 1);
+  const inside = (width - MARGIN.left - MARGIN.right) * share;
+  canvas.width = width;
+  canvas.height = Math.min(Math.max(inside, 90), 1.3 * width) + MARGIN.top + MARGIN.bottom;
 }
 function ticks(low, high, count) {
   const raw = (high - low) / count || 1, power = 10 ** Math.floor(Math.log10(raw));
@@ -67,20 +106,30 @@ function ticks(low, high, count) {
   for (let t = Math.ceil(low / step) * step; t <= high + step * 1e-9; t += step) found.push(t);
   return { at: found, digits: Math.max(0, -Math.floor(Math.log10(step))) };
 }
-function drawMap() {
-  const v = current(), c = map.getContext("2d"), p = projection(v), range = layerRange(v), scale = layerScale();
-  c.clearRect(0, 0, map.width, map.height);
+function cellColour(v, i, layer) {
+  if (layer === "where") return WHERE[whereIs(v, i)];
+  const number = layerValue(v, i, layer), limits = layerLimits(v, layer);
+  if (Number.isNaN(number)) return WHERE.missing;
+  return colour(layerScale(layer), (number - limits[0]) / (limits[1] - limits[0] || 1));
+}
+function drawMap(canvas, legend, layer) {
+  const v = current(), c = canvas.getContext("2d"), p = projection(v, canvas);
+  c.clearRect(0, 0, canvas.width, canvas.height);
   const w = Math.max(v.cellSize[0] * p.sx, 1), h = Math.max(v.cellSize[1] * p.sy, 1);
   v.places.forEach((place, k) => {
-    const number = layerValue(v, cell(v, k, state.time)), x = p.x(place.x), y = p.y(place.y);
-    c.fillStyle = Number.isNaN(number) ? "#e4e7eb" : colour(scale, (number - range[0]) / (range[1] - range[0] || 1));
+    const x = p.x(place.x), y = p.y(place.y);
+    c.fillStyle = cellColour(v, cell(v, k, state.time), layer);
     if (v.dots) {
       c.beginPath();
       c.arc(x, y, 7, 0, 2 * Math.PI);
       c.fill();
       c.strokeStyle = "#8a94a3";
       c.stroke();
-    } else c.fillRect(x - w / 2, y - h / 2, w + 0.6, h + 0.6);
+    } else {
+      // Whole pixels, so that no seams are seen between cells.
+      const left = Math.round(x - w / 2), top = Math.round(y - h / 2);
+      c.fillRect(left, top, Math.max(Math.round(x + w / 2) - left, 1), Math.max(Math.round(y + h / 2) - top, 1));
+    }
   });
   if (state.place !== null) {
     const place = v.places[state.place];
@@ -90,40 +139,82 @@ function drawMap() {
     c.strokeRect(p.x(place.x) - frame[0] / 2, p.y(place.y) - frame[1] / 2, ...frame);
     c.lineWidth = 1;
   }
+  if (v.axes) drawAxes(v, c, p);
+  if (layer === "where") drawKey(legend);
+  else drawLegend(legend, layer);
+}
+function drawAxes(v, c, p) {
   c.fillStyle = "#5b6675";
   c.font = "12px system-ui, sans-serif";
-  if (v.axes) {
-    c.textAlign = "center";
-    const tx = ticks(p.box[0], p.box[1], 6), ty = ticks(p.box[2], p.box[3], 6);
-    tx.at.forEach((t) => c.fillText(t.toFixed(tx.digits), p.x(t), p.y(p.box[2]) + 15));
-    c.textAlign = "right";
-    ty.at.forEach((t) => c.fillText(t.toFixed(ty.digits), p.x(p.box[0]) - 6, p.y(t) + 4));
-    c.textAlign = "center";
-    c.fillText(v.axes[0], (p.x(p.box[0]) + p.x(p.box[1])) / 2, p.y(p.box[2]) + 30);
-    c.save();
-    c.translate(p.x(p.box[0]) - 44, (p.y(p.box[2]) + p.y(p.box[3])) / 2);
-    c.rotate(-Math.PI / 2);
-    c.fillText(v.axes[1], 0, 0);
-    c.restore();
-  }
-  drawLegend(range, scale);
+  c.textAlign = "center";
+  const across = Math.min(6, Math.max(2, Math.floor((p.x(p.box[1]) - p.x(p.box[0])) / 70)));
+  const tx = ticks(p.box[0], p.box[1], across), ty = ticks(p.box[2], p.box[3], 6);
+  tx.at.forEach((t) => c.fillText(t.toFixed(tx.digits), p.x(t), p.y(p.box[2]) + 15));
+  c.textAlign = "right";
+  ty.at.forEach((t) => c.fillText(t.toFixed(ty.digits), p.x(p.box[0]) - 6, p.y(t) + 4));
+  c.textAlign = "center";
+  c.fillText(v.axes[0], (p.x(p.box[0]) + p.x(p.box[1])) / 2, p.y(p.box[2]) + 30);
+  c.save();
+  c.translate(p.x(p.box[0]) - 50, (p.y(p.box[2]) + p.y(p.box[3])) / 2);
+  c.rotate(-Math.PI / 2);
+  c.fillText(v.axes[1], 0, 0);
+  c.restore();
 }
-function drawLegend(range, scale) {
-  const legend = byId("legend"), c = legend.getContext("2d"), v = current();
+function drawLegend(legend, layer) {
+  const c = legend.getContext("2d"), v = current(), limits = layerLimits(v, layer);
+  const [below, above] = layer === "std" ? v.errorBeyond : v.beyond;
   c.clearRect(0, 0, legend.width, legend.height);
-  const left = MARGIN.left, width = legend.width - left - MARGIN.right - 120;
+  const left = MARGIN.left, width = legend.width - left - MARGIN.right - 0.15 * legend.width;
   for (let i = 0; i < width; i++) {
-    c.fillStyle = colour(scale, i / width);
+    c.fillStyle = colour(layerScale(layer), i / width);
     c.fillRect(left + i, 2, 1.5, 14);
   }
   c.fillStyle = "#5b6675";
   c.font = "12px system-ui, sans-serif";
   c.textAlign = "center";
   for (let k = 0; k <= 4; k++) {
-    c.fillText(formatNumber(range[0] + (k / 4) * (range[1] - range[0]), range), left + (k / 4) * width, 31);
+    const text = formatNumber(limits[0] + (k / 4) * (limits[1] - limits[0]), limits);
+    // Beyond its ends the scale goes on with the same colour.
+    const sign = k === 0 && below ? "≤ " : k === 4 && above ? "≥ " : "";
+    c.fillText(sign + text, left + (k / 4) * width, 31);
   }
   c.textAlign = "left";
-  c.fillText(v.units ? "in " + v.units : "", left + width + 30, 14);
+  c.fillText(v.units || "", left + width + 12, 14);
+}
+function drawKey(legend) {
+  const c = legend.getContext("2d"), v = current(), counts = { observed: 0, filled: 0, missing: 0 };
+  c.clearRect(0, 0, legend.width, legend.height);
+  v.places.forEach((_, k) => { counts[whereIs(v, cell(v, k, state.time))] += 1; });
+  c.font = "12px system-ui, sans-serif";
+  c.textAlign = "left";
+  let left = MARGIN.left;
+  for (const name of Object.keys(WHERE).filter((key) => counts[key])) {
+    c.fillStyle = WHERE[name];
+    c.fillRect(left, 4, 14, 14);
+    const text = `${name} ${((100 * counts[name]) / v.places.length).toFixed(1)} %`;
+    c.fillStyle = "#5b6675";
+    c.fillText(text, left + 19, 15);
+    left += 19 + c.measureText(text).width + 18;
+  }
+}
+// What is known about one cell, with the digits that the error bar warrants.
+function describeCell(v, i) {
+  if (Number.isNaN(value(v, i))) return "missing";
+  const number = formatNumber(value(v, i), v.errorRange), spread = formatNumber(error(v, i), v.errorRange);
+  return `${number} ± ${spread} ${v.units}`.trimEnd() + `, ${wasFilled(v, i) ? "filled" : "observed"}`;
+}
+function drawSingle() {
+  const v = current();
+  for (const layer of ["filled", "std", "where"]) {
+    const canvas = byId("map-" + layer), legend = byId("legend-" + layer);
+    fitCanvas(v, canvas);
+    legend.width = canvas.width;
+    legend.height = 38;
+    drawMap(canvas, legend, layer);
+  }
+  byId("reading").textContent = state.place === null
+    ? "Click a cell to read its value."
+    : `${label(v, v.places[state.place])}: ${describeCell(v, cell(v, state.place, state.time))}`;
 }
 
 // The time series at one place: observed values, the filled field, and a band of two standard errors on either side.
@@ -135,7 +226,7 @@ function drawSeries() {
   if (state.place === null) return;
   const n = v.times.length, index = Array.from({ length: n }, (_, t) => cell(v, state.place, t));
   const mean = index.map((i) => value(v, i)), half = index.map((i) => 2 * error(v, i));
-  byId("place").textContent = v.places[state.place].label;
+  byId("place").textContent = label(v, v.places[state.place]);
   const low = Math.min(...mean.map((m, t) => (Number.isNaN(m) ? Infinity : m - (half[t] || 0))));
   const high = Math.max(...mean.map((m, t) => (Number.isNaN(m) ? -Infinity : m + (half[t] || 0))));
   if (!Number.isFinite(low)) {
@@ -195,10 +286,7 @@ function drawSeries() {
   c.moveTo(x(state.time), top);
   c.lineTo(x(state.time), bottom);
   c.stroke();
-  const now = index[state.time], status = wasFilled(v, now) ? "filled" : "observed";
-  // Both with the digits that the error bar warrants.
-  const number = formatNumber(value(v, now), v.errorRange), spread = formatNumber(error(v, now), v.errorRange);
-  const text = Number.isNaN(value(v, now)) ? "missing" : `${number} ± ${spread} ${v.units}`.trimEnd() + `, ${status}`;
+  const text = describeCell(v, index[state.time]);
   const when = v.times[state.time] ? `At ${v.times[state.time]}: ` : "";
   byId("series-caption").textContent = `${when}${text}. ${SERIES_CAPTION}`;
 }
@@ -265,15 +353,21 @@ function drawAll() {
   });
   document.body.dataset.time = state.time;
   document.body.dataset.place = state.place === null ? "" : state.place;
-  drawMap();
-  drawSeries();
+  if (isSingle(v)) drawSingle();
+  else {
+    drawMap(map, byId("legend"), state.layer);
+    drawSeries();
+  }
 }
 function chooseVariable(k) {
   const v = variables[k];
   state.variable = k;
   state.slice = 0;
   state.time = Math.min(state.time, v.times.length - 1);
-  state.place = v.firstPlace;
+  state.place = isSingle(v) ? null : v.firstPlace;
+  byId("one-map").hidden = byId("reading").hidden = !isSingle(v);
+  byId("over-time").hidden = byId("layers").hidden = isSingle(v);
+  byId("controls").hidden = isSingle(v) && v.slices.length < 2 && variables.length < 2;
   byId("time").max = v.times.length - 1;
   byId("time").value = state.time;
   byId("time-choice").hidden = v.times.length < 2;
@@ -285,9 +379,9 @@ function chooseVariable(k) {
   drawAll();
 }
 function placeAt(event) {
-  const v = current(), p = projection(v), box = map.getBoundingClientRect();
-  const mx = (event.clientX - box.left) * (map.width / box.width);
-  const my = (event.clientY - box.top) * (map.height / box.height);
+  const canvas = event.currentTarget, v = current(), p = projection(v, canvas), box = canvas.getBoundingClientRect();
+  const mx = (event.clientX - box.left) * (canvas.width / box.width);
+  const my = (event.clientY - box.top) * (canvas.height / box.height);
   let best = null, least = Infinity;
   v.places.forEach((place, k) => {
     const d = (p.x(place.x) - mx) ** 2 + (p.y(place.y) - my) ** 2;
@@ -304,7 +398,10 @@ byId("time").addEventListener("input", (e) => { state.time = Number(e.target.val
 document.querySelectorAll("[data-layer]").forEach((button) => {
   button.addEventListener("click", () => { state.layer = button.dataset.layer; drawAll(); });
 });
-map.addEventListener("click", (e) => { state.place = placeAt(e); drawAll(); });
+for (const canvas of [map, ...["filled", "std", "where"].map((layer) => byId("map-" + layer))]) {
+  canvas.addEventListener("click", (e) => { state.place = placeAt(e); drawAll(); });
+}
+window.addEventListener("resize", () => { if (isSingle(current())) drawSingle(); });
 let playing = null;
 byId("play").addEventListener("click", () => {
   if (playing) { clearInterval(playing); playing = null; byId("play").textContent = "▶"; return; }

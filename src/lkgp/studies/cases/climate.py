@@ -46,6 +46,7 @@ def spatiotemporal(name: str, places: np.ndarray, values: np.ndarray, missing: f
         observed,
         weather_kernels,
         lambda: [ScaleKernel(MaternKernel(nu=2.5, ard_num_dims=2)), MaternKernel(nu=2.5)],
+        time=1,
     )
 
 

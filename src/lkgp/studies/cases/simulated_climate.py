@@ -45,7 +45,7 @@ def simulated_climate(missing: float = 0.3, places: int = 5000, days: int = 1000
     noisy = latent + np.sqrt(TRUTH["noise"]) * generator.standard_normal(latent.shape)
     observed = uniform_gaps((places, days), missing, split_generator(split))
     name = f"simulated climate, {missing:.0%} missing"
-    return Problem(name, coords, noisy, observed, weather_kernels, truth=dict(TRUTH), fitted_truth=fitted_truth)
+    return Problem(name, coords, noisy, observed, weather_kernels, truth=dict(TRUTH), fitted_truth=fitted_truth, time=1)
 
 
 def true_kernels() -> list[Kernel]:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from lkgp.errors import InputError
-from lkgp.studies.pages import climate, lcbench, resources, sarcos
+from lkgp.studies.pages import climate, competition, lcbench, resources, sarcos
 from lkgp.studies.pages.sections import method_names
 from lkgp.studies.registry import PRESETS, comparators
 
@@ -29,12 +29,17 @@ still improving when they stop. An asterisk marks a run that reported that it di
 """
 
 
+def has_results(results: Path) -> bool:
+    """Whether a folder has results that this page shows."""
+    return any(path.name != competition.RESULTS for path in results.glob("*.jsonl"))
+
+
 def write(results: Path, page: Path) -> None:
     """Write the page, and its figures beside it.
 
     results: the folder with the results
     """
-    if not any(results.glob("*.jsonl")):
+    if not has_results(results):
         raise InputError(
             f"there are no results in {results}; run an experiment first, for example: lkgp experiment lcbench."
         )
