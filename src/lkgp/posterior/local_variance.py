@@ -48,6 +48,8 @@ FEWEST_DRAWS = 8
 PILOT_CELLS, MOST_CELLS = 512, 0.99
 # A relative standard error of a standard deviation that needs no further estimate: it is invisible on any map.
 SMALL_ERROR = 0.01
+# No standard deviation is stated to be more accurate than this: rounding errors are larger than a vanishing estimate.
+ROUNDING = 1e-6
 # The least share of v in v_near that is distinguished from zero.
 LEAST_SHARE = 1e-3
 
@@ -137,7 +139,7 @@ def variance_quality(posterior: Any) -> VarianceQuality:
         found = near_variance(posterior, grid.coords, cells, draws.weights[:, :num], 1, number // 2)
         error = float(found.error.quantile(MOST_CELLS))
         if error <= SMALL_ERROR:
-            return VarianceQuality(error, number, False)
+            return VarianceQuality(max(error, ROUNDING), number, False)
     # The two estimates are independent: 1 / error^2 adds up.
     plain = math.sqrt(0.5 / draws.num)
     combined = (1 / (1 / found.error.clamp(min=1e-6).square() + 1 / plain**2)).sqrt()

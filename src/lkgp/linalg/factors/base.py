@@ -85,10 +85,6 @@ class Factor(LinearOperator):
     def rows_at(self, index: Tensor) -> Tensor:
         """The rows `index` (b,), dense, (b, n_k)."""
 
-    def entries(self, rows: Tensor, columns: Tensor) -> Tensor:
-        """The entries at pairs of indices of equal or broadcastable shapes, in that shape."""
-        return self._get_indices(*torch.broadcast_tensors(rows, columns))
-
     def entries_diagonal(self) -> Tensor:
         """The diagonal, (n_k,)."""
         return self.diagonal(dim1=-2, dim2=-1)
