@@ -21,7 +21,7 @@ from collections.abc import Callable
 from types import ModuleType
 
 import torch
-from calibration import cost_model, products
+from calibration import cost_model, factorisations, products
 from calibration.comparing import Effort, Found
 
 from lkgp import linalg
@@ -38,10 +38,16 @@ FULL, QUICK = Effort(seconds=1.0), Effort(seconds=0.2)
 MEASUREMENTS: dict[str, tuple[ModuleType, Callable[[Effort], Found]]] = {
     "EIGH": (spectrum_estimate, cost_model.eigh),
     "MOST_PLANNED_POINTS": (spectrum_estimate, cost_model.most_planned_points),
-    "CHECKS": (costs, cost_model.checks),
+    "CHECKS": (spectral, cost_model.checks),
     "SOLVE_ARRAYS": (costs, cost_model.solve_arrays),
     "DIRECT_ARRAYS": (direct, cost_model.direct_arrays),
-    "READING": (observation_space, cost_model.reading),
+    "OUTSIDE": (costs, factorisations.outside),
+    "READING": (costs, cost_model.reading),
+    "TRIANGULAR": (costs, factorisations.triangular),
+    "CHOLESKY": (direct, factorisations.cholesky),
+    "INVERSE": (direct, factorisations.inverse),
+    "SUBSTITUTION": (direct, factorisations.substitution),
+    "ENTRIES": (direct, factorisations.entries),
     "FORMING": (observation_space, cost_model.forming),
     "ITERATIONS_PER_ROOT": (leading_modes, cost_model.iterations_per_root),
     "BLOCK_WEIGHT": (leading_modes, cost_model.block_weight),

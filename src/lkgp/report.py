@@ -228,6 +228,7 @@ def make_report(
     """
     solution, grid, chosen = posterior.solution, posterior.data.grid, posterior.plan
     value, error = posterior.log_likelihood(REPORT_PROBES, REPORT_LANCZOS_STEPS)
+    remarks = [posterior.system.solve_remark] if posterior.system.solve_remark else []
     predicted = {}
     if chosen.cost is not None:
         predicted = {"multiplications": chosen.cost.multiplications, "memory": chosen.cost.memory}
@@ -253,7 +254,7 @@ def make_report(
         variance_error=posterior.variance_error,
         seconds={"fit": result.seconds if result is not None else 0.0, "solve": seconds},
         converged=solution.converged and (result is None or result.converged),
-        notes=(*notes, *(result.notes if result is not None else ())),
+        notes=(*notes, *(result.notes if result is not None else ()), *remarks),
     )
 
 

@@ -40,7 +40,7 @@ class Shared:
     questions: by name, functions from the model to an array
     tolerance: of the answers, relative to their largest entry; the same operations in another order of threads
     asked: how many of the questions each thread asks in a round
-    alone: whether no other library changes filters of warnings meanwhile, as scikit-learn and pandas do
+    alone: whether no other library changes filters of warnings meanwhile, as xarray, pandas and scikit-learn do
     """
 
     name: str

@@ -29,12 +29,16 @@ Progress = Callable[[int, float], None]
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """The objective at one point; see `trust_region.Point`."""
+    """The objective at one point; see `trust_region.Point`.
+
+    error: standard error of the value
+    """
 
     value: float
     gradient: np.ndarray
     information: Callable[[], np.ndarray]
     solved: bool = True
+    error: float = 0.0
 
 
 class Objective:
@@ -127,7 +131,7 @@ class Objective:
             found = average_information(self.model, self.data, likelihood.weights, solve, tensors)
             return found.cpu().numpy() * scales * scales[:, None]
 
-        return Evaluation(total, gradient, information, likelihood.trusted)
+        return Evaluation(total, gradient, information, likelihood.trusted, likelihood.error)
 
     def ended_at_the_limit(self) -> bool:
         """Whether one of the last evaluations was too large, so that the best point may not be an optimum."""

@@ -3,18 +3,22 @@
 import copy
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from torch import Tensor
 
 from lkgp.data.readers import Observations
-from lkgp.data.subsets import largest_part, without_empty_points
+from lkgp.data.subsets import largest_part, small_part, without_empty_points
+from lkgp.fitting.candidates import find_lengths
+from lkgp.fitting.comparison import DECISIVE, improvement
 from lkgp.fitting.contrast import contrast_notes
-from lkgp.fitting.exploration import Exploration, State, explore, get_state, set_state
-from lkgp.fitting.objective import Objective, Progress
+from lkgp.fitting.exploration import MORE_OBSERVATIONS, Exploration, State, explore, get_state, set_state
+from lkgp.fitting.long_lengths import shorter_start
+from lkgp.fitting.objective import Evaluation, Objective, Progress
 from lkgp.fitting.optimizers import BFGS, INTERRUPTED, LBFGS, STOCHASTIC_IMPROVEMENT, Adam, Optimizer, Outcome
+from lkgp.fitting.parameters import FreeParameters
 from lkgp.fitting.periods import start_periods
 from lkgp.fitting.simpler import simpler_start
 from lkgp.fitting.starts import begin_where_possible, search_parts
@@ -24,6 +28,8 @@ from lkgp.model import LatentKroneckerGP
 
 # With more parameters than this, the average information costs more solves than it saves: one per parameter.
 MOST_INFORMED = 100
+# A simpler model that is better by less, in nats, is no reason for a remark: a search stops at such gains.
+WORTH_SAYING = 1.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -188,42 +194,71 @@ class Search:
     def _elsewhere(
         self, method: Method, picked: Optimizer, given: State | None, notes: list[str], ended: Outcome
     ) -> Outcome | None:
-        """Search again from the given values, or from a simpler model that the kernels contain, if these are better.
-
-        None if none is, and then the model stays where the search ended.
+        """Search again where the search may have missed something; None if nothing better was found.
 
         given: the given values, if the search did not begin there
         """
         num_free = sum(p.numel() for p in self.model.parameters() if p.requires_grad)
         if not self.compare_starts or num_free > MOST_INFORMED or ended.interrupted:
             return None
-        proposed = propose(self.model, self.data, self.method, self.max_memory, fitting=True)
-        accurate = method if proposed.obstacle else proposed.method
+        better = None
+        for start, note in self._other_starts(method, picked, given, notes):
+            before, flat = get_state(self.model), FreeParameters(self.model).get()
+            set_state(self.model, start)
+            outcome = picked.maximise(self._objective(method))
+            if outcome.interrupted:
+                set_state(self.model, before)
+                return outcome
+            quiet, after = replace(self, progress=None), FreeParameters(self.model).get()
+            if improvement(quiet._accurate(method), quiet._objective(method), flat, after) > 0:
+                notes.append(f"{note}, which were better")
+                better = outcome
+            else:
+                set_state(self.model, before)
+        return better
+
+    def _other_starts(
+        self, method: Method, picked: Optimizer, given: State | None, notes: list[str]
+    ) -> Iterator[tuple[State, str]]:
+        """Where to search again, each with a note, judged from the hyperparameters that the model has by then.
+
+        These are shorter lengths instead of those that no longer matter, a simpler model that the kernels contain, and
+        the given values, the latter two if they are better.
+        """
+
+        def evaluate(model: LatentKroneckerGP) -> Evaluation:
+            return replace(self, model=model, progress=None)._accurate(method).evaluate()
 
         def value_of(model: LatentKroneckerGP) -> float:
-            found = replace(self, model=model, progress=None)._objective(accurate).evaluate()
+            found = evaluate(model)
             return found.value if found.solved and math.isfinite(found.value) else -math.inf
 
         def objective_of(model: LatentKroneckerGP) -> Objective:
             return replace(self, model=model)._objective(method)
 
-        starts = [simpler_start(self.model, value_of, objective_of, picked)]
-        if given is None and starts == [None]:
-            return None
-        before, best, better = get_state(self.model), value_of(self.model), None
+        lengths = find_lengths(self.model, small_part(self.data, MORE_OBSERVATIONS, self.seed))
+        shorter = shorter_start(replace(self, progress=None)._objective(method), lengths)
+        if shorter is not None:
+            yield shorter, "began again with shorter lengths instead of some that no longer mattered"
+        simple = simpler_start(self.model, value_of, objective_of, picked)
+        if simple is not None:
+            yield simple.state, f"began again with small values of part {simple.part} of a sum"
+            here = evaluate(self.model)
+            missed = simple.value - here.value
+            if missed > max(WORTH_SAYING, DECISIVE * math.sqrt(2.0) * here.error):
+                notes.append(f"the model without part {simple.part} of a sum is better, by {missed:.0f} nats")
         if given is not None:
+            ended, best = get_state(self.model), value_of(self.model)
             set_state(self.model, given)
-            starts += [(given, "began again at the given values")] if value_of(self.model) > best else []
-        state = before
-        for start, note in filter(None, starts):
-            set_state(self.model, start)
-            outcome = picked.maximise(self._objective(method))
-            value = value_of(self.model)
-            if value > best:
-                state, best, better = get_state(self.model), value, outcome
-                notes.append(f"{note}, which were better")
-        set_state(self.model, state)
-        return better
+            promising = value_of(self.model) > best
+            set_state(self.model, ended)
+            if promising:
+                yield given, "began again at the given values"
+
+    def _accurate(self, method: Method) -> Objective:
+        """The objective with the smallest errors of its values; by `method` if nothing more accurate is possible."""
+        proposed = propose(self.model, self.data, self.method, self.max_memory, fitting=True)
+        return self._objective(method if proposed.obstacle else proposed.method)
 
     def _plan(self) -> Plan:
         chosen = plan(self.model, self.data, self.method, self.max_memory, fitting=True)

@@ -6,6 +6,7 @@ larger, the search begins again there, with the part at a small scale.
 
 import copy
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -23,13 +24,26 @@ NOTHING = 1e-8
 INDISPENSABLE = 0.02
 
 
+@dataclass(frozen=True, eq=False)
+class SimplerStart:
+    """Hyperparameters near the optimum of a simpler model.
+
+    value: the objective at that optimum
+    part: which part of a sum it lacks, counted from 1
+    """
+
+    state: State
+    value: float
+    part: int
+
+
 def simpler_start(
     model: LatentKroneckerGP,
     value_of: Callable[[LatentKroneckerGP], float],
     objective_of: Callable[[LatentKroneckerGP], Objective],
     optimizer: Optimizer,
-) -> tuple[State, str] | None:
-    """Hyperparameters near a simpler model that is better than `model`, and a note; None if there is none.
+) -> SimplerStart | None:
+    """Hyperparameters near a simpler model that is better than `model`; None if there is none.
 
     value_of: the log likelihood plus log prior of a model
     objective_of: the same as the objective of a search
@@ -54,5 +68,5 @@ def simpler_start(
             for p, given in zip(removed, scales, strict=True):
                 p.data.copy_(given.data)
             multiply(simple, removed, REMOVED)
-            found, best = (get_state(simple), f"began again with small values of part {number + 1} of a sum"), value
+            found, best = SimplerStart(get_state(simple), value, number + 1), value
     return found

@@ -325,6 +325,11 @@ class System(ABC):
         return False
 
     @property
+    def solve_remark(self) -> str:
+        """What the system decided about its solves when it was made, for the report; empty if nothing."""
+        return ""
+
+    @property
     def sampling_remark(self) -> str:
         """A remark on error bars from samples, for the report."""
         return ""

@@ -15,10 +15,12 @@ from lkgp.model import LatentKroneckerGP
 from lkgp.settings import Settings
 from lkgp.solvers import Cholesky, Solver
 
-# An exact method is preferred if it takes at most CHEAP_FIT multiplications per likelihood or CHEAP_POSTERIOR for the
-# posterior (half a second), or at most WORTH times as many as the cheapest method. With a limit of a few seconds for a
-# posterior, it took six times as long as in the eigenbasis (11.0 and 1.75 s, one core) on 200 curves of 50 steps.
-CHEAP_FIT, CHEAP_POSTERIOR, WORTH = 2e10, 2e10, 1.5
+# An exact method is preferred if it takes at most WORTH times as long as the cheapest one, or if it takes at most
+# CHEAP_FIT multiplications for a likelihood (0.06 s at the speed of products on one core, so that a search takes a
+# second or two) or CHEAP_POSTERIOR for the posterior (a quarter of a second, for a variance without sampling error).
+# With 2e10 for both and factorisations counted at the speed of products, a likelihood took up to 1.7 s where the
+# eigenbasis took 0.12 s, and a fit to 2106 of 60 x 50 cells 5.7 instead of 0.9 s.
+CHEAP_FIT, CHEAP_POSTERIOR, WORTH = 1.5e9, 6e9, 1.2
 
 Choice = Method | Solver | Literal["auto"]
 

@@ -1,7 +1,9 @@
 """Predict the cost of inference, in multiplications and memory, before anything large is computed.
 
-The prediction uses shapes, gaps and ranks. Multiplications are counted in float64; those in float32 take half the time
-and count half. A fit repeatedly pays for one likelihood with its gradient; afterwards it pays once for the posterior
+The prediction uses shapes, gaps and ranks. The unit is a multiplication inside a large product of matrices in float64;
+whatever else takes time is converted to it: those in float32 count half, those of a factorisation more than one, and a
+pass over an array many for each of its numbers. Only so can ways of inference be compared that spend their time on
+different things. A fit repeatedly pays for one likelihood with its gradient; afterwards it pays once for the posterior
 with its samples. `scripts/calibrate_costs.py` measures the constants that represent times.
 """
 
@@ -22,9 +24,16 @@ from lkgp.linalg.factors import Factor
 from lkgp.model import LatentKroneckerGP
 from lkgp.settings import Settings
 
-# Passes over float64 arrays that the checks of a solve take, each of two transforms. Counted: 5.5 in a fit and 7.5 for
-# samples in weight space, 2 and 3 in observation space.
-CHECKS = 4
+# Passes over arrays of the size of the grid that a likelihood or a posterior takes for every right-hand side outside of
+# its products (draws of normals, copies between orders of the axes, sums, gradients), in multiplications per cell: with
+# few modes, 2950 and 3300 in likelihoods, 3080 and 1900 in posteriors, for 300 x 300 and 2000 x 2000 points, one core.
+OUTSIDE = 2500.0
+# Multiplications in float32 that take as long as reading one number from memory: 28 to 30 on one core, more on several,
+# which share the memory.
+READING = 30.0
+# The time of a triangular solve with many columns over that of a product of as many multiplications: 1.2 to 1.4 in
+# float64 and 1.5 to 1.9 in float32, for 1000 to 4000 unknowns on one core.
+TRIANGULAR = 1.5
 # Cells count as missing at random if the variance of the numbers of observed cells in the fibres is at most this many
 # times the binomial variance.
 BY_CHANCE = 3.0
@@ -91,6 +100,10 @@ class PlanningProblem:
         """Number of right-hand sides to solve for with a method that uses `num_samples` samples."""
         return 1 + (FIT_COLUMNS if self.fitting else num_samples)
 
+    def system_columns(self, num_samples: int) -> int:
+        """The right-hand sides that a system is prepared for: the curvature takes about as many as the probes."""
+        return 2 * FIT_COLUMNS if self.fitting else num_samples
+
     @property
     def _sizes(self) -> list[tuple[int, str]]:
         """The number of points and the kind of every factor of the first term."""
@@ -151,6 +164,14 @@ def product_spectrum(ranks: Sequence[FactorRanks], most: int | None = None) -> T
     for factor in ranks:
         values = (values[:, None] * factor.values[:most]).flatten()
     return values.sort(descending=True).values
+
+
+def block_solve(size: int, columns: int) -> float:
+    """Multiplications, per column, of solving with a triangular matrix of so many modes and with its transpose.
+
+    They are those of the precision in which the block is stored. It is read from memory, however few the columns.
+    """
+    return size**2 * max(TRIANGULAR, READING / columns)
 
 
 def columns_at_once(cells: int, max_memory: float | None) -> int:

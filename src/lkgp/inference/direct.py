@@ -19,6 +19,14 @@ from lkgp.solvers import Reason, Solution
 
 # Arrays of m x m that a factorisation with its gradient holds at once: 4.8 were measured, and one is to spare.
 DIRECT_ARRAYS = 6
+# The time of a Cholesky factorisation, of the inverse from it and of triangular solves, over that of a product of
+# matrices with as many multiplications: 1.4 to 1.8, 1.8 to 2.1 and 1.2 to 1.4, for 1000 to 4000 unknowns on one core.
+CHOLESKY, INVERSE, SUBSTITUTION = 1.6, 1.9, 1.25
+# Passes over the m x m matrices of a likelihood with its gradient, in multiplications per entry, by profiles on a busy
+# core: 620 for 2171 unknowns, 1000 to 1600 for 3000; 3000 for 4000, but with the gradients of kernels at 2000 points.
+ENTRIES = 1000.0
+# The same for the arrays of the variance, per number: three passes are assumed; one took about 120 for 3000 unknowns.
+VARIANCE_PASSES = 360.0
 # The relative residual to which the solution of a factorised system is refined: the default `residual_rtol` of the
 # iterative methods.
 RESIDUAL = 1e-6
@@ -94,11 +102,18 @@ class Direct(Method):
 def direct_cost(problem: PlanningProblem, axis: int, rank: int) -> tuple[Cost, int]:
     """The cost of a factorisation after a reduction along `axis`, and the number of unknowns."""
     grid = problem.grid
-    size = reduced_size(grid, axis, rank)
-    # Cholesky: m^3 / 6 multiplications. Then m^3 / 3 for the inverse or, for the variance, a triangular solve for every
-    # fibre and mode.
-    after = size**3 / 3 if problem.fitting else size**2 / 2 * rank * grid.num_cells / grid.shape[axis]
-    return Cost(size**3 / 6 + after, DIRECT_ARRAYS * 8.0 * size**2), size
+    size, points = reduced_size(grid, axis, rank), grid.shape[axis]
+    # Cholesky: m^3 / 6 multiplications
+    factorisation = CHOLESKY * size**3 / 6
+    if problem.fitting:
+        # m^3 / 3 for the inverse, m^2 r for the matrix and m^2 q for the gradient along the axis of q points; then a
+        # product on the grid and the outer products of its result for the gradient of the quadratic form
+        after = INVERSE * size**3 / 3 + size**2 * (rank + points + ENTRIES) + 2 * grid.num_cells * sum(grid.shape)
+    else:
+        # a triangular solve for every fibre and mode, and the r x r Gram matrix of every fibre
+        numbers = size * rank * grid.num_cells / points
+        after = numbers * (SUBSTITUTION * size / 2 + rank + VARIANCE_PASSES)
+    return Cost(factorisation + after, DIRECT_ARRAYS * 8.0 * size**2), size
 
 
 class DirectSystem(System):

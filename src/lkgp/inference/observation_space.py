@@ -18,7 +18,16 @@ from torch import Tensor
 from lkgp.data.readers import Observations
 from lkgp.inference.base import GradientWeights, LatentSolution, Plan, Purpose, quadratic_form
 from lkgp.inference.cell_equations import CellEquations
-from lkgp.inference.costs import CHECKS, Cost, FactorRanks, PlanningProblem, break_even, product_spectrum
+from lkgp.inference.costs import (
+    OUTSIDE,
+    READING,
+    Cost,
+    FactorRanks,
+    PlanningProblem,
+    block_solve,
+    break_even,
+    product_spectrum,
+)
 from lkgp.inference.estimated import CURVATURE_RTOL, EstimatedMethod, MixedPrecisionSystem
 from lkgp.inference.gradients import quadratic_weights
 from lkgp.linalg.factors import Factor
@@ -32,12 +41,11 @@ from lkgp.linalg.roots import shifted_cholesky
 from lkgp.model import LatentKroneckerGP
 from lkgp.solvers import ConjugateGradients, Solution, Solver, solve
 
-# Multiplications in float32 that take as long as reading one number from memory: 28 to 30 on one core, more on several,
-# which share the memory.
-READING = 30.0
 # Multiplications in float64 that take as long as forming one entry of that matrix, which is a product of gathered
 # entries of the factors: 185 to 200 on one busy core, for 5500 observations.
 FORMING = 200.0
+# Products in float64 that a solve takes for its checks: 2 in a fit and 3 for samples were counted.
+CHECKS = 3.0
 # Prior variance that is added by a jitter on the diagonals of the factors, as a fraction of the noise: far below the
 # noise, yet enough for a Cholesky factorisation.
 JITTER = 1e-3
@@ -89,9 +97,8 @@ class ObservationSpace(EstimatedMethod):
             return Plan(self, "observation space")
         # The ranks of an eigenbasis indicate how hard the system is to solve.
         ranks = problem.ranks(SPECTRUM_TOLERANCE)
-        cost = observation_cost(
-            problem, ranks, self.preconditioner.max_rank, problem.columns(self.num_samples), self.dense
-        )
+        columns, prepared = problem.columns(self.num_samples), problem.system_columns(self.num_samples)
+        cost = observation_cost(problem, ranks, self.preconditioner.max_rank, columns, prepared, self.dense)
         missing = f"{1 - grid.num_observed / grid.num_cells:.0%} missing, break-even {break_even(grid.shape):.0%}"
         words = f"observation space, {'without' if self.dense else 'with'} the grid ({missing}), {cost}"
         return Plan(self, words, cost)
@@ -123,24 +130,29 @@ SPECTRUM_TOLERANCE = 1e-4
 
 
 def observation_cost(
-    problem: PlanningProblem, ranks: Sequence[FactorRanks], max_rank: int, columns: int, dense: bool
+    problem: PlanningProblem, ranks: Sequence[FactorRanks], max_rank: int, columns: int, prepared: int, dense: bool
 ) -> Cost:
-    """The cost of solving for `columns` right-hand sides in observation space, with or without the grid."""
+    """The cost of solving for `columns` right-hand sides in observation space, with or without the grid.
+
+    prepared: number of right-hand sides for which the preconditioner is made
+    """
     grid, n, cells = problem.grid, problem.grid.num_observed, problem.grid.num_cells
     # A dense matrix is read from memory in every product, however few the columns.
     product = max(float(n**2), READING * n**2 / columns) if dense else problem.product
     diagonal = 1 + product_spectrum(ranks, MOST_MODES) * n / cells / problem.least_noise
     leading = [min(MOST_MODES, f.rank) for f in ranks]
-    block = cheapest_block(diagonal, product, grid.shape, leading, max_rank, columns)
+    block = cheapest_block(diagonal, product, grid.shape, leading, max_rank, prepared)
     left = float(diagonal[block]) if block < len(diagonal) else 1.0
     transform = 2.0 * sum(cells * r for r in leading)
     build = sum(f.points**3 / 6 + 3 * f.points * r**2 for f, r in zip(ranks, leading, strict=True))
-    build += BLOCK_WEIGHT * block_multiplications(grid.shape, leading, block)
+    # counted in float32
+    build += BLOCK_WEIGHT * block_multiplications(grid.shape, leading, block) / 2
     build += FORMING * n**2 if dense else 0.0
     roots = sum(f.points**3 / 6 for f in ranks)
     iterations = ITERATIONS_PER_ROOT * math.sqrt(left)
     # The preconditioner is applied in float64.
-    work = columns * (iterations * (product / 2 + transform + block**2) + CHECKS * problem.product)
+    once = product / 2 + transform + block_solve(block, columns)
+    work = columns * (iterations * once + CHECKS * problem.product + OUTSIDE * cells)
     memory = 8.0 * (6 * problem.factor_numbers + 3 * block**2) + problem.column_memory(columns)
     return Cost(build + roots + work, memory + (12.0 * n**2 if dense else 0.0))
 

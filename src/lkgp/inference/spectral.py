@@ -11,7 +11,15 @@ from torch import Tensor
 
 from lkgp.data.readers import Observations
 from lkgp.inference.base import GradientWeights, Plan
-from lkgp.inference.costs import CHECKS, Cost, FactorRanks, PlanningProblem, missing_at_random, product_spectrum
+from lkgp.inference.costs import (
+    OUTSIDE,
+    Cost,
+    FactorRanks,
+    PlanningProblem,
+    block_solve,
+    missing_at_random,
+    product_spectrum,
+)
 from lkgp.inference.estimated import EstimatedMethod, MixedPrecisionSystem
 from lkgp.inference.weight_space import WeightEquations, WeightSpace
 from lkgp.linalg.eigenbasis import largest_tails
@@ -26,9 +34,11 @@ from lkgp.settings import check_positive
 
 # The truncation tolerance on a complete grid: everything is exact there, and keeping more modes costs almost nothing.
 COMPLETE_TOLERANCE = 1e-11
+# Pairs of transforms in float64 that a solve takes for its checks: 5.5 in a fit and 7.5 for samples were counted.
+CHECKS = 7.0
 # Iterations with the diagonal alone where cells are missing at random and there are far fewer modes than observations.
-# On simulated fields solves of a fit take about 3, and those of samples about 6.
-ITERATIONS_AT_RANDOM = 8.0
+# On simulated fields solves of a fit take 1.9 to 4.2, and those of samples 4.4 to 6.4, in one case 13.5.
+ITERATIONS_AT_RANDOM, FIT_SHARE = 8.0, 0.5
 # The largest sqrt(modes / observations) for which the diagonal alone is enough if cells are missing at random.
 MOST_CROWDED = 0.8
 # Products use the root of a factor with at least LOW_RANK_PAYS points if it has at most a fifth as many modes: a
@@ -67,8 +77,10 @@ class Spectral(EstimatedMethod):
 
     def plan(self, problem: PlanningProblem) -> Plan:
         ranks = problem.ranks(self.fit_tolerance if problem.fitting else self.tolerance)
-        cost = spectral_cost(problem, ranks, self.max_block, problem.columns(self.num_samples))
-        words = f"spectral: {' x '.join(str(factor.rank) for factor in ranks)} modes, {cost}"
+        columns, prepared = problem.columns(self.num_samples), problem.system_columns(self.num_samples)
+        cost, block = spectral_cost(problem, ranks, self.max_block, columns, prepared)
+        modes = " x ".join(str(factor.rank) for factor in ranks)
+        words = f"spectral: {modes} modes{f', a dense block over {block} of them' if block else ''}, {cost}"
         obstacle = (
             "the model is a sum of several products; use ObservationSpace" if len(problem.model.terms) > 1 else ""
         )
@@ -85,37 +97,51 @@ class Spectral(EstimatedMethod):
         return SpectralSystem(self, model, data, operators, columns)
 
 
-def spectral_cost(problem: PlanningProblem, ranks: Sequence[FactorRanks], max_block: int, columns: int) -> Cost:
-    """The cost of solving for `columns` right-hand sides in the truncated eigenbasis."""
+def spectral_cost(
+    problem: PlanningProblem, ranks: Sequence[FactorRanks], max_block: int, columns: int, prepared: int
+) -> tuple[Cost, int]:
+    """The cost of solving for `columns` right-hand sides in the truncated eigenbasis, and the modes in the block.
+
+    prepared: number of right-hand sides for which the whitening is made
+    """
     grid, shapes = problem.grid, [(f.points, f.rank) for f in ranks]
     transform = transform_multiplications([shapes[k] for k in cheapest_order(shapes)])
     share = grid.num_observed / grid.num_cells
     diagonal = 1 + product_spectrum(ranks) * share / problem.least_noise
-    iterations, block, build = _iterations(problem, diagonal, transform, [f.rank for f in ranks], max_block, columns)
-    work = columns * (iterations * (transform + block**2) / 2 + CHECKS * transform)
+
+    def work(iterations: float, block: int) -> float:
+        """Of the block, whose multiplications are counted in float32, and of the solves, in float32 as well."""
+        build = BLOCK_WEIGHT * block_multiplications(grid.shape, [f.rank for f in ranks], block) if block else 0.0
+        return build / 2 + columns * iterations * (transform + block_solve(block, columns)) / 2
+
+    # the cheaper one, as the system itself decides
+    options = _whitenings(problem, diagonal, transform, [f.rank for f in ranks], max_block, prepared)
+    iterations, block = min(options, key=lambda option: work(*option))
+    outside = columns * (CHECKS * transform + OUTSIDE * grid.num_cells)
     memory = 8.0 * (3 * sum(f.points**2 for f in ranks) + 3 * block**2) + problem.column_memory(columns)
-    return Cost(sum(f.decomposition for f in ranks) + build + work, memory)
+    return Cost(sum(f.decomposition for f in ranks) + work(iterations, block) + outside, memory), block
 
 
-def _iterations(
+def _whitenings(
     problem: PlanningProblem, diagonal: Tensor, product: float, ranks: Sequence[int], max_block: int, columns: int
-) -> tuple[float, int, float]:
-    """Iterations with the cheapest whitening, the number of modes in its block, and multiplications to build it.
+) -> list[tuple[float, int]]:
+    """The whitenings that may be used: iterations with each, and the number of modes in its block.
 
     diagonal: the diagonal of H, (R,), descending
     """
     grid = problem.grid
+    if grid.num_observed == grid.num_cells:
+        return [(2.0, 0)]
+    block = cheapest_block(diagonal, product, grid.shape, ranks, max_block, columns)
+    left = float(diagonal[block]) if block < len(diagonal) else 1.0
+    options = [(ITERATIONS_PER_ROOT * math.sqrt(left), block)]
     # The Marchenko-Pastur law gives the condition number if cells are missing at random: with c = modes / observations,
     # its square root is (1 + sqrt(c)) / (1 - sqrt(c)).
     crowding = math.sqrt(float((diagonal > 2).sum()) / grid.num_observed)
-    if grid.num_observed == grid.num_cells:
-        return 2.0, 0, 0.0
     if crowding < MOST_CROWDED and missing_at_random(grid):
-        return ITERATIONS_AT_RANDOM * (1 + crowding) / (1 - crowding), 0, 0.0
-    block = cheapest_block(diagonal, product, grid.shape, ranks, max_block, columns)
-    left = float(diagonal[block]) if block < len(diagonal) else 1.0
-    build = BLOCK_WEIGHT * block_multiplications(grid.shape, ranks, block)
-    return ITERATIONS_PER_ROOT * math.sqrt(left), block, build
+        loose = FIT_SHARE if problem.fitting else 1.0
+        options.append((loose * ITERATIONS_AT_RANDOM * (1 + crowding) / (1 - crowding), 0))
+    return options
 
 
 class SpectralSystem(MixedPrecisionSystem):
@@ -268,3 +294,7 @@ class SpectralSystem(MixedPrecisionSystem):
     @property
     def exact_variance(self) -> bool:
         return self.complete
+
+    @property
+    def solve_remark(self) -> str:
+        return "" if self.complete else str(self.space.whitening)

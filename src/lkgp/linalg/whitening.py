@@ -18,11 +18,19 @@ class Whitening:
     """C with C C^T ~ H: triangular over the modes of the block, diagonal over the others.
 
     modes: (k,); block: lower triangular, (k, k); diagonal: (R,), unused for modes in the block
+    why: why there is a block, or none, in words
     """
 
     modes: Tensor
     block: Tensor
     diagonal: Tensor
+    why: str = ""
+
+    def __str__(self) -> str:
+        modes, all_modes = len(self.modes), len(self.diagonal)
+        which = f"all {all_modes} modes" if modes == all_modes else f"the {modes} leading ones of {all_modes} modes"
+        used = f"by a dense block over {which}" if modes else f"by the diagonal alone, for {all_modes} modes"
+        return f"solves are preconditioned {used}" + (f": {self.why}" if self.why else "")
 
     @property
     def logdet(self) -> float:
@@ -41,7 +49,7 @@ class Whitening:
         return (weights / self.diagonal[:, None]).index_copy_(0, self.modes, top)
 
     def to(self, dtype: torch.dtype) -> "Whitening":
-        return Whitening(self.modes, self.block.to(dtype), self.diagonal.to(dtype))
+        return Whitening(self.modes, self.block.to(dtype), self.diagonal.to(dtype), self.why)
 
 
 @dataclass(frozen=True, eq=False)

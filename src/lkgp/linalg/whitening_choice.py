@@ -9,7 +9,7 @@ solves, one right-hand side among many, and they never take much longer than wit
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -46,7 +46,7 @@ def make_whitening(
     squares = Transform([q.square() for q in transform.bases])
     diagonal = 1 + scale.square() * squares.down(precisions[None])[:, 0]
     root, none = diagonal.sqrt(), torch.zeros(0, dtype=torch.long, device=scale.device)
-    plain = Whitening(none, scale.new_zeros(0, 0), root)
+    plain = Whitening(none, scale.new_zeros(0, 0), root, "a block would cost more than it saves")
     descending, ranks = diagonal.sort(descending=True).values, [q.shape[1] for q in transform.bases]
     size = cheapest_block(descending, transform.multiplications, shape, ranks, max_block, columns)
     if not size:
@@ -54,14 +54,18 @@ def make_whitening(
     trial = leading_rectangle(transform.bases, scale.device)
     whitened = masked_gram(transform.bases, scale, precisions, shape, trial) / root[trial][:, None] / root[trial]
     eigenvalues = torch.linalg.eigvalsh(whitened)
-    if float(eigenvalues[-1] / eigenvalues[0].clamp(min=1e-300)) <= TRIAL_CONDITION:
+    condition = float(eigenvalues[-1] / eigenvalues[0].clamp(min=1e-300))
+    why = f"with the diagonal alone, {len(trial)} leading modes have a condition number of {condition:.2g}"
+    if condition <= TRIAL_CONDITION:
         system = WhitenedSystem(transform, plain, scale, precisions).to(precision)
         with_block = solve_multiplications(size, descending, transform.multiplications, shape, ranks, columns)
-        if converges(system, rtol, int(with_block / (RESTARTS * columns * transform.multiplications))):
-            return plain
+        most = max(1, int(with_block / (RESTARTS * columns * transform.multiplications)))
+        if converges(system, rtol, most):
+            return replace(plain, why=f"a pilot solve converged within {most} iterations")
+        why = f"a pilot solve with the diagonal alone did not converge within {most} iterations"
     modes = torch.topk(diagonal, size).indices.sort().values
     block = torch.linalg.cholesky(masked_gram(transform.bases, scale, precisions, shape, modes))
-    return Whitening(modes, block, root)
+    return Whitening(modes, block, root, why)
 
 
 def leading_rectangle(bases: list[Tensor], device: torch.device) -> Tensor:
@@ -107,5 +111,5 @@ def converges(system: WhitenedSystem, rtol: float, most_iterations: int) -> bool
     # |error|_A <= |residual|, and |x|_A^2 ~ n for data from the model
     goal = rtol * math.sqrt(float((precisions > 0).sum()))
     equations, only = Unwhitened(system), torch.zeros(1, dtype=torch.long, device=scale.device)
-    descend(equations, equations, torch.zeros_like(residual), residual, only, goal, max(1, most_iterations))
+    descend(equations, equations, torch.zeros_like(residual), residual, only, goal, most_iterations)
     return float(torch.linalg.vector_norm(residual)) <= goal

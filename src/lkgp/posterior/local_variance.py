@@ -172,9 +172,11 @@ def near_variance(
 
 def _groups(posterior: Any, targets: Sequence[Tensor], size: int, nearest: int) -> Iterator[tuple[Tensor, Tensor]]:
     """Groups of neighbouring cells, (g, b), and the observations nearest to them, (g, m)."""
-    grid, embedding = posterior.data.grid, posterior.embedding
-    observed = embedding([points[axis] for points, axis in zip(grid.coords, grid.axis_index, strict=True)])
-    places, tree = embedding(targets), cKDTree(observed)
+    grid, known = posterior.data.grid, posterior.places
+    observed = [own.places[axis.cpu().numpy()] for own, axis in zip(known, grid.axis_index, strict=True)]
+    triples = zip(known, targets, grid.coords, strict=True)
+    wanted = [own.of(x.double().cpu().numpy(), points.double().cpu().numpy()) for own, x, points in triples]
+    places, tree = np.concatenate(wanted, axis=1), cKDTree(np.concatenate(observed, axis=1))
     count, device = min(nearest, grid.num_observed), grid.index.device
     members = compact_groups(places, size)
     at_once = max(1, WORK_ENTRIES // count**2)

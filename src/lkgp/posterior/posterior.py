@@ -17,10 +17,10 @@ from lkgp.errors import complain
 from lkgp.inference import Plan, Purpose, System, columns_at_once
 from lkgp.inference.base import gaussian_log_density, quadratic_form
 from lkgp.inference.likelihood import likelihood_error
+from lkgp.linalg.correlated_cells import FactorPlaces, factor_places
 from lkgp.linalg.factors import Factor
 from lkgp.linalg.kronecker import CrossKronecker, LatentKronecker, OperatorFactory, sum_of
 from lkgp.model import LatentKroneckerGP
-from lkgp.model.embedding import Embedding
 from lkgp.posterior.draws import DrawStore, PosteriorDraws, joined
 from lkgp.posterior.factor_roots import locate
 from lkgp.posterior.local_variance import VarianceQuality, estimated_variance, variance_quality
@@ -58,14 +58,14 @@ class Posterior:
         self._system: System | None = None
         self._factors_of_terms: list[list[Factor]] | None = None
         self._quality: VarianceQuality | None = None
-        self._embedding: Embedding | None = None
+        self._places: list[FactorPlaces] | None = None
         self.draw_store = DrawStore(self, (plan.method.num_samples, seed))
         self.solution = self._solve_for_weights(start) if solution is None else solution
         self.weights = self.solution.values[:, 0].contiguous()
 
     def __getstate__(self) -> dict[str, Any]:
         """Everything but what is computed when it is first needed, which another thread may be about to do."""
-        return {**vars(self), "_system": None, "_factors_of_terms": None, "_embedding": None}
+        return {**vars(self), "_system": None, "_factors_of_terms": None, "_places": None}
 
     def _solve_for_weights(self, start: Tensor | None) -> Solution:
         latent = None
@@ -228,12 +228,13 @@ class Posterior:
             return self._quality
 
     @property
-    def embedding(self) -> Embedding:
-        """Coordinates of cells in which nearer means more correlated."""
+    def places(self) -> list[FactorPlaces]:
+        """The points of every factor in a space where nearer means more correlated."""
         with self._lock:
-            if self._embedding is None:
-                self._embedding = Embedding.of(self.model, self.data.grid)
-            return self._embedding
+            if self._places is None:
+                operator = self.system.precise_operator
+                self._places = [factor_places(operator, k) for k in range(len(self.data.grid.shape))]
+            return self._places
 
     @torch.no_grad()
     def log_likelihood(self, num_probes: int | None = None, steps: int | None = None) -> tuple[float, float]:

@@ -30,6 +30,8 @@ class BFGS(Optimizer):
     gain_per_parameter: with estimated gradients, also stop when the expected improvement is below this many nats per
         parameter; a parameter that is off by its standard error costs half a nat
     sufficient_observations: a search may end on a subset with this many observations; None always uses all of them
+
+    With estimated gradients, the last few steps must have gained no more than these limits, too.
     """
 
     max_steps: int = 100
