@@ -24,7 +24,8 @@ def test_earlier_neighbours_are_the_nearest_ones(columns, ordering):
     for i in range(len(points)):
         expected = np.sort(between[i, :i])[:7]
         chosen = found[i][found[i] >= 0]
-        assert (chosen < i).all() and len(np.unique(chosen)) == min(i, 7)
+        assert (chosen < i).all()
+        assert len(np.unique(chosen)) == min(i, 7)
         np.testing.assert_allclose(between[i, chosen], expected)
         assert (found[i, len(chosen) :] == -1).all()
 

@@ -135,6 +135,13 @@ class LatentKronecker(LinearOperator):
         pairs = [[(factor.rows_at, axis) for factor, axis in self._with_axes(term)] for term in self.terms]
         return sum_of(_product([rows(axis[index]).index_select(1, axis) for rows, axis in term]) for term in pairs)
 
+    def latent_entries(self, rows: Tensor, columns: Tensor) -> Tensor:
+        """Entries of P K P^T at index tensors of equal shape, in that shape."""
+        parts = [
+            [factor.entries(axis[rows], axis[columns]) for factor, axis in self._with_axes(term)] for term in self.terms
+        ]
+        return sum_of(_product(part) for part in parts)
+
     def latent_diagonal(self) -> Tensor:
         """The diagonal of P K P^T, (n,)."""
         parts = [

@@ -85,6 +85,10 @@ class Factor(LinearOperator):
     def rows_at(self, index: Tensor) -> Tensor:
         """The rows `index` (b,), dense, (b, n_k)."""
 
+    def entries(self, rows: Tensor, columns: Tensor) -> Tensor:
+        """K[rows_i, columns_i] for index tensors of equal shape, in that shape."""
+        return self._get_indices(rows, columns)
+
     def entries_diagonal(self) -> Tensor:
         """The diagonal, (n_k,)."""
         return self.diagonal(dim1=-2, dim2=-1)
@@ -170,6 +174,15 @@ class Factor(LinearOperator):
         Such weights can be added.
         """
         return left @ right.mT
+
+    def gather_weights(self, rows: Tensor, columns: Tensor, weights: Tensor) -> Any:
+        """The weights of this factor's defining numbers in sum_i w_i K[rows_i, columns_i], for vectors (m,).
+
+        Like those of `pull_back`, with which they can be added.
+        """
+        points = self.shape[-2]
+        total = torch.bincount(rows * points + columns, weights, minlength=points**2)
+        return total.view(points, points)
 
     def fold(self, weights: Tensor) -> Any:
         """The weights of this factor's defining numbers in tr(W^T K), for W (n_k, n_k)."""
