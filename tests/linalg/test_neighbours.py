@@ -30,17 +30,6 @@ def test_earlier_neighbours_are_the_nearest_ones(columns, ordering):
         assert (found[i, len(chosen) :] == -1).all()
 
 
-def test_neighbours_of_other_targets():
-    rng = np.random.default_rng(0)
-    points = rng.random((600, 2))
-    targets = points + 0.3
-    found = nearest_earlier(points, 5, targets)
-    between = distances(targets, points)
-    for i in (0, 1, 4, 100, 300, 599):
-        chosen = found[i][found[i] >= 0]
-        np.testing.assert_allclose(between[i, chosen], np.sort(between[i, :i])[:5])
-
-
 def test_repeated_points_are_neighbours_of_each_other():
     rng = np.random.default_rng(0)
     points = np.repeat(rng.random((20, 2)), 50, axis=0)[rng.permutation(1000)]

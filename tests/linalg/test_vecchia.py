@@ -136,7 +136,7 @@ def test_cells_a_period_apart_are_neighbours():
     times = np.arange(150.0)[:, None]
     places = np.random.default_rng(0).random((6, 2))
     operator = operator_of([places, times], [matern(0.5), season * decay])
-    assert factor_places(operator, 1).period / factor_places(operator, 1).scale[0] == pytest.approx(12.0)
+    assert factor_places(operator, 1).turns.period == pytest.approx(12.0)
     assert captured(operator, 10).mean() > 0.97
     alone = operator_of([places, times], [matern(0.5), season])
     assert captured(alone, 10).mean() > 0.95

@@ -3,7 +3,7 @@
 In each factor, columns of coordinates are scaled so that the squared distance r^2 is about -log(correlation), which
 adds up over the factors of a product. That orders the cells only about as the correlation does (products of
 exponential kernels, sums of kernels), so some more neighbours are looked for, and the most correlated are kept. A cycle
-brings the correlation back at multiples of its period: neighbours of the cells shifted by a period are candidates, too.
+brings the correlation back at multiples of its period: such an axis is wound up to a helix, with one turn per period.
 Points whose coordinates say little about their correlation, such as categories, are placed by the correlations alone.
 """
 
@@ -37,8 +37,10 @@ SAME_ORDER, POOR_ORDER = 0.9999, 0.8
 MOST_PLACED, PLACED_DIMENSIONS = 1000, 3
 # Where distances order roughly as correlations, this many times as many neighbours are candidates.
 CANDIDATES = 3
-# A cycle counts if the correlation returns by this share of what it has lost; so many periods in both directions.
-RETURN, PERIODS = 0.2, 2
+# A cycle counts if the correlation returns by this share of what it has lost.
+RETURN = 0.2
+# Its helix has the right distances where the correlation has dropped to this value.
+DROPPED = 0.7
 # Candidates are compared in blocks of this many (64 MB of correlations).
 BLOCK_ENTRIES = 2**22
 
@@ -47,21 +49,39 @@ BLOCK_ENTRIES = 2**22
 class FactorPlaces:
     """The points of one factor in a space where the squared distance is about -log(correlation).
 
-    places: (n_k, e_k); scale: the factors (d_k,) on the coordinates that give them, None if they are placed otherwise
-    period: of the correlation along a single column of coordinates, in the units of `places`; 0 if there is none
+    places: (n_k, e_k)
+    scale: the factors (d_k,) on the coordinates that give them; None if they are given otherwise
+    turns: the helix on which they lie; None if there is no cycle
     ordered: whether distance orders the points as correlation does
     """
 
     places: Array
-    scale: Array | None
-    period: float = 0.0
+    scale: Array | None = None
+    turns: "Helix | None" = None
     ordered: bool = False
 
     def of(self, coords: Array, known: Array) -> Array:
         """Other points `coords` (m, d_k), (m, e_k); `known` (n_k, d_k) are the coordinates of the factor."""
-        if self.scale is not None:
-            return coords * self.scale
-        return self.places[nearest(coords, known, 1)[:, 0]]
+        if self.turns is not None:
+            return self.turns.of(coords)
+        return coords * self.scale if self.scale is not None else self.places[nearest(coords, known, 1)[:, 0]]
+
+
+@dataclass(frozen=True)
+class Helix:
+    """A helix over a single column of coordinates.
+
+    period: in the units of the coordinates; rise: over one of these units
+    """
+
+    period: float
+    radius: float
+    rise: float
+
+    def of(self, coords: Array) -> Array:
+        """The points (n, 3) for coordinates (n, 1)."""
+        angle = 2 * np.pi * coords[:, 0] / self.period
+        return np.stack([self.radius * np.cos(angle), self.radius * np.sin(angle), self.rise * coords[:, 0]], axis=1)
 
 
 def factor_places(operator: LatentKronecker, k: int) -> FactorPlaces:
@@ -73,11 +93,13 @@ def factor_places(operator: LatentKronecker, k: int) -> FactorPlaces:
         return FactorPlaces(np.zeros((1, columns)), np.zeros(columns), ordered=True)
     spread = coords.std(axis=0)
     unit = np.where(spread > 0, 1 / np.where(spread > 0, spread, 1.0), 0.0)
+    turns = _cycle(coords[:, 0], correlation) if columns == 1 else None
+    if turns is not None:
+        return FactorPlaces(turns.of(coords), turns=turns)
     scale, order = _scale(coords, unit, correlation)
-    period = _period(coords[:, 0], correlation) if columns == 1 else 0.0
-    if order < POOR_ORDER and not period and n <= MOST_PLACED:
-        return FactorPlaces(_placed(correlation, n), None)
-    return FactorPlaces(coords * scale, scale, period * float(scale[0]), order >= SAME_ORDER and not period)
+    if order < POOR_ORDER and n <= MOST_PLACED:
+        return FactorPlaces(_placed(correlation, n))
+    return FactorPlaces(coords * scale, scale, ordered=order >= SAME_ORDER)
 
 
 class _AlongFactor:
@@ -161,27 +183,35 @@ def _pairs(coords: Array, unit: Array) -> tuple[NDArray[np.int64], NDArray[np.in
     return sample[first[different]], sample[second[different]]
 
 
-def _period(coords: Array, correlation: _AlongFactor) -> float:
-    """The period after which the correlation along a column (n_k,) returns, in its units; 0 if it does not."""
+def _cycle(coords: Array, correlation: _AlongFactor) -> Helix | None:
+    """The helix for a column (n_k,) along which the correlation returns after a period; None if it does not."""
     order = np.argsort(coords)
     n = len(order)
     if n < 8:
-        return 0.0
+        return None
     found = []
     for start in (order[0], order[n // 3]):
         ahead = order[coords[order] > coords[start]]
-        profile = correlation(np.full(len(ahead), start), ahead)
+        lags, profile = coords[ahead] - coords[start], correlation(np.full(len(ahead), start), ahead)
         lowest = np.minimum.accumulate(profile)
-        # The largest return relative to the lowest correlation before it; the earliest of equal ones.
+        # The largest return relative to the lowest correlation before it; the earliest of about equal ones.
         risen = (profile - lowest) / np.maximum(1 - lowest, 1e-12)
-        best = int(np.argmax(risen > 0.99 * risen.max()))
+        best = int(np.argmax(risen > 0.95 * risen.max()))
         if risen[best] < RETURN:
-            return 0.0
+            return None
         top = best + int(np.argmax(profile[best : best + max(1, best // 4)]))
-        found.append((coords[ahead[top]] - coords[start], np.diff(coords[ahead[max(0, top - 1) : top + 2]]).max()))
+        found.append((lags[top], np.diff(lags[max(0, top - 1) : top + 2]).max()))
+        # the first lag at which the correlation has dropped
+        near = int(np.argmax((profile < DROPPED) | (profile == lowest[top])))
+        loss = -np.log(profile[[near, top]])
     (first, step), (second, other) = found
     # A kernel of categories returns anywhere, a cycle after the same distance from everywhere.
-    return float((first + second) / 2) if abs(first - second) <= 2 * max(step, other) else 0.0
+    if abs(first - second) > 2 * max(step, other):
+        return None
+    period = float(first + second) / 2
+    # A chord over the lag d is 2 radius sin(pi d / period); a whole turn is the rise only.
+    chord = 2 * np.sin(np.pi * lags[near] / period)
+    return Helix(period, float(np.sqrt(loss[0]) / chord), float(np.sqrt(loss[1])) / period)
 
 
 def _placed(correlation: _AlongFactor, n: int) -> Array:
@@ -208,26 +238,10 @@ def earlier_by_correlation(operator: LatentKronecker, order: Tensor, count: int)
     places = np.concatenate([f.places[i] for f, i in zip(factors, cells, strict=True)], axis=1)
     places = places[:, places.std(axis=0) > 0] if places.any() else places[:, :1]
     several = sum(len(f.places) > 1 for f in factors) > 1
-    shifts = _shifts(factors, cells)
     if not several and all(f.ordered for f in factors):
         return torch.from_numpy(nearest_earlier(places, count)).to(order.device)
-    found = [nearest_earlier(places, CANDIDATES * count)]
-    found += [nearest_earlier(places, CANDIDATES * count, places + shift) for shift in shifts]
-    candidates = torch.from_numpy(np.concatenate(found, axis=1)).to(order.device)
+    candidates = torch.from_numpy(nearest_earlier(places, CANDIDATES * count)).to(order.device)
     return _most_correlated(operator, order, candidates, count)
-
-
-def _shifts(factors: list[FactorPlaces], cells: list[NDArray[np.int64]]) -> list[Array]:
-    """Shifts (e,) by multiples of a period, in the kept columns of the places of all factors."""
-    widths = [f.places.shape[1] for f in factors]
-    kept = np.concatenate([f.places[i].std(axis=0) > 0 for f, i in zip(factors, cells, strict=True)])
-    shifts = []
-    for k, factor in enumerate(factors):
-        if factor.period:
-            unit = np.zeros(sum(widths))
-            unit[sum(widths[:k])] = factor.period
-            shifts += [sign * times * unit[kept] for times in range(1, PERIODS + 1) for sign in (-1, 1)]
-    return shifts
 
 
 def _most_correlated(operator: LatentKronecker, order: Tensor, candidates: Tensor, count: int) -> Tensor:

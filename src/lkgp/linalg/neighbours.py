@@ -25,40 +25,32 @@ def nearest(targets: NDArray[np.floating], points: NDArray[np.floating], count: 
     return _query(cKDTree(points), targets, min(count, len(points)), count)
 
 
-def nearest_earlier(
-    points: NDArray[np.floating], count: int, targets: NDArray[np.floating] | None = None
-) -> NDArray[np.int64]:
+def nearest_earlier(points: NDArray[np.floating], count: int) -> NDArray[np.int64]:
     """For each row i, the indices of the points before it, j < i, that are nearest to point i, (b, count).
 
     Nearest first; where fewer than `count` points come before, the last columns are -1. Exact for any order, fast for
     random ones.
 
-    points: (b, e); targets: (b, e), look for the neighbours of target i among the points before i instead
+    points: (b, e)
     """
-    total, wanted = len(points), points if targets is None else targets
+    total = len(points)
     found = np.full((total, count), NONE, dtype=np.int64)
     size = min(total, max(FIRST, 2 * count))
-    distances = cdist(wanted[:size], points[:size])
+    distances = cdist(points[:size], points[:size])
     distances[np.triu_indices(size)] = np.inf
     width = min(count, size)
     closest = np.argsort(distances, axis=1, kind="stable")[:, :width]
     found[:size, :width] = np.where(np.isfinite(np.take_along_axis(distances, closest, axis=1)), closest, NONE)
     while size < total:
         grown = min(total, max(size + 1, int(GROWTH * size)))
-        _fill_block(found, points[:grown], wanted, size, grown)
+        _fill_block(found, points[:grown], size)
         size = grown
     return found
 
 
-def _fill_block(
-    found: NDArray[np.int64],
-    points: NDArray[np.floating],
-    targets: NDArray[np.floating],
-    start: int,
-    stop: int,
-) -> None:
-    """Fill the rows `start` to `stop` of `found` from one tree over all points before `stop`."""
-    count = found.shape[1]
+def _fill_block(found: NDArray[np.int64], points: NDArray[np.floating], start: int) -> None:
+    """Fill the rows of `found` (b, count) from `start` on, for the first points (stop, e), from one tree over them."""
+    stop, count = len(points), found.shape[1]
     tree = cKDTree(points)
     # Queries in the order of the leaves of the tree find what they read in the cache.
     left = tree.indices[tree.indices >= start]
@@ -70,7 +62,7 @@ def _fill_block(
         missed = []
         rows = max(1, BLOCK_ENTRIES // most)
         for block in np.split(left, range(rows, len(left), rows)):
-            candidates = _query(tree, targets[block], most, most)
+            candidates = _query(tree, points[block], most, most)
             earlier = candidates < block[:, None]
             # the first `count` earlier candidates of each row, in their order
             rank = np.cumsum(earlier, axis=1)
