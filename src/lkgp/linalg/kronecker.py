@@ -142,6 +142,21 @@ class LatentKronecker(LinearOperator):
         ]
         return sum_of(_product(part) for part in parts)
 
+    def entry_weights(self, rows: Tensor, columns: Tensor, weights: Tensor) -> list[list[Any]]:
+        """The weights of the entries of every factor of every term in sum_i w_i (P K P^T)[rows_i, columns_i].
+
+        rows, columns, weights: (m,)
+        """
+        found = []
+        for term in self.terms:
+            places = [(axis[rows], axis[columns]) for _, axis in self._with_axes(term)]
+            values = [factor.entries(*place) for factor, place in zip(term, places, strict=True)]
+            of_term = []
+            for k, (factor, place) in enumerate(zip(term, places, strict=True)):
+                of_term.append(factor.gather_weights(*place, _product([weights, *values[:k], *values[k + 1 :]])))
+            found.append(of_term)
+        return found
+
     def latent_diagonal(self) -> Tensor:
         """The diagonal of P K P^T, (n,)."""
         parts = [
