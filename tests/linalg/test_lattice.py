@@ -117,7 +117,9 @@ def test_repeated_points_and_one_point():
 
 def test_steps_are_found():
     found = Lattice.of(torch.tensor([[0.0], [2.0], [5.0], [9.0]], dtype=torch.float64), 100)
-    assert found.shape == (10,) and found.steps == pytest.approx((1.0,)) and found.index.tolist() == [0, 2, 5, 9]
+    assert found.shape == (10,)
+    assert found.steps == pytest.approx((1.0,))
+    assert found.index.tolist() == [0, 2, 5, 9]
     assert Lattice.of(torch.tensor([[0.0], [2.0], [5.0], [9.0]], dtype=torch.float64), 9) is None
     rounded = np.round(np.arange(500) * 0.0092739841 - 95.91152999, 8)
     assert Lattice.of(torch.as_tensor(rounded)[:, None], 1000).shape == (500,)

@@ -116,4 +116,5 @@ def check_gradients(kernel_again, coords: torch.Tensor, kind: str) -> None:
     factor = Term([kernel_again()]).factor(0, coords, kind).detach()
     leaf = factor.representation()[0].requires_grad_()
     (shares * factor.entries(rows, columns)).sum().backward()
-    assert leaf.grad is not None and bool(torch.isfinite(leaf.grad).all())
+    assert leaf.grad is not None
+    assert bool(torch.isfinite(leaf.grad).all())

@@ -6,22 +6,18 @@ from math import prod
 from typing import Any
 
 import torch
-from scipy.fft import next_fast_len
 from torch import Tensor
 
 from lkgp.errors import InputError
 from lkgp.linalg.factors.base import WORK_ENTRIES, CovarianceFunction, Factor
 from lkgp.linalg.fourier import fast_lengths, inverse, transform
-from lkgp.linalg.noise_roots import NEGATIVE, PIVOTED, CirculantRoot, MatrixRoot, NoiseRoot, embedded_spectrum
+from lkgp.linalg.noise_roots import PIVOTED, MatrixRoot, NoiseRoot, circulant_root
 from lkgp.linalg.regular import Lattice, lags
 
 # Below this many points, a dense product is faster.
 LATTICE_PAYS = 3000
 # The lattice has at most this many cells per point, so that transforms do not mostly transform zeros.
 MOST_CELLS_PER_POINT = 16
-# Embeddings for draws are tried with these multiples of the lattice along every axis, up to MOST_EMBEDDING cells.
-PADDINGS = (1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)
-MOST_EMBEDDING = 2**24
 
 
 class LatticeFactor(Factor):
@@ -171,14 +167,9 @@ class LatticeFactor(Factor):
 
     def noise_root(self) -> NoiseRoot:
         if self.evaluate is not None:
-            for padding in PADDINGS:
-                sizes = [2 * math.ceil(padding * (m - 1)) + 1 for m in self.cells]
-                lengths = tuple(next_fast_len(size, real=True) for size in sizes)
-                if prod(lengths) > MOST_EMBEDDING and padding > 1:
-                    break
-                spectrum, negative = embedded_spectrum(self.evaluate, lengths, self.steps, self.table)
-                if negative <= NEGATIVE:
-                    return CirculantRoot(spectrum, lengths, self.cells, self.index)
+            root = circulant_root(self.evaluate, self.cells, self.steps, self.index, self.table)
+            if root is not None:
+                return root
         return MatrixRoot(self.triangular_root().root, f"{PIVOTED}, because the circulant embedding is not positive")
 
     # Methods that `LinearOperator` requires of its subclasses.
