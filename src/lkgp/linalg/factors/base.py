@@ -14,6 +14,7 @@ from torch import Tensor
 
 from lkgp.errors import InputError, TooLargeError
 from lkgp.linalg.eigenbasis import FactorBasis
+from lkgp.linalg.noise_roots import PIVOTED, MatrixRoot, NoiseRoot
 from lkgp.linalg.roots import TriangularRoot, root_by_rows
 
 # Work arrays of structured products have about this many entries (32 MB in float64), so that they stay small compared
@@ -86,7 +87,11 @@ class Factor(LinearOperator):
         """The rows `index` (b,), dense, (b, n_k)."""
 
     def entries(self, rows: Tensor, columns: Tensor) -> Tensor:
-        """K[rows_i, columns_i] for index tensors of equal shape, in that shape."""
+        """K[rows_i, columns_i] for indices of the same or of compatible shapes, in that shape.
+
+        It is differentiable by the defining numbers of the factor.
+        """
+        rows, columns = torch.broadcast_tensors(rows, columns)
         return self._get_indices(rows, columns)
 
     def entries_diagonal(self) -> Tensor:
@@ -133,6 +138,10 @@ class Factor(LinearOperator):
         root, left, pivots = self._root_by_rows(threshold, MOST_MODES_BY_ROWS)
         self._check_complete(root, left, threshold * self.shape[-2])
         return TriangularRoot(root, pivots)
+
+    def noise_root(self) -> NoiseRoot:
+        """R with R R^T = K, for draws from the prior without a dense matrix where a structure has such a root."""
+        return MatrixRoot(self.triangular_root().root, PIVOTED)
 
     def _root_by_rows(self, threshold: float, most: int) -> tuple[Tensor, float, Tensor]:
         """A pivoted root of K from single rows, down to rounding at least; see `root_by_rows`."""
