@@ -146,6 +146,7 @@ def variance_quality(posterior: Any) -> VarianceQuality:
     return VarianceQuality(float(combined.quantile(MOST_CELLS)), number, True)
 
 
+@torch.no_grad()
 def near_variance(
     posterior: Any, coords: Sequence[Tensor], cells: Tensor, weights: Tensor, size: int, nearest: int
 ) -> NearVariance:
@@ -248,9 +249,7 @@ def _near_predictors(posterior: Any, targets: Sequence[Tensor], chosen: Tensor) 
         for term in model.terms
     ).double()
     flat = [x.flatten(0, 1) for x in targets]
-    prior = sum_of(
-        reduce(torch.mul, [term.factor_variance(k, x) for k, x in enumerate(flat)]) for term in model.terms
-    )
+    prior = sum_of(reduce(torch.mul, [term.factor_variance(k, x) for k, x in enumerate(flat)]) for term in model.terms)
     weights = torch.cholesky_solve(cross, _root(matrix))
     # k_** - 2 c^T w + w^T A w
     error = prior.double().view(cross.shape[0], -1) + ((matrix @ weights - 2 * cross) * weights).sum(dim=1)

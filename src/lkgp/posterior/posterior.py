@@ -213,9 +213,13 @@ class Posterior:
         if self.system.exact_variance:
             return "exact"
         known = self._quality
-        words = str(known) if known is not None else (
-            "from the nearest observations and posterior samples; relative standard error at most "
-            f"{self.variance_error:.1%}"
+        words = (
+            str(known)
+            if known is not None
+            else (
+                "from the nearest observations and posterior samples; relative standard error at most "
+                f"{self.variance_error:.1%}"
+            )
         )
         return words + self.system.sampling_remark
 
