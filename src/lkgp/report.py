@@ -153,9 +153,10 @@ class Report:
 
     def with_variance(self, posterior: Posterior) -> "Report":
         """Return the same report with what is known now of the error bars."""
-        known = {"variance": posterior.variance_source, "variance_error": posterior.variance_error}
-        same = (self.variance, self.variance_error) == tuple(known.values())
-        return self if same else replace(self, **known)
+        words, error = posterior.variance_source, posterior.variance_error
+        if (self.variance, self.variance_error) == (words, error):
+            return self
+        return replace(self, variance=words, variance_error=error)
 
     def __str__(self) -> str:
         noise = "known for each cell" if self.noise_std is None else f"standard deviation {self.noise_std:.4g}"
