@@ -2,7 +2,7 @@
 
 Let w be the weights of the best linear predictor of a cell from its nearest observations N only,
 
-    w  =  A_NN^-1 c_N,      v_near  =  k_** - 2 c_N^T w + w^T A_NN w.
+    w  =  A_NN^-1 c_N,      v_near  =  k_** - c_N^T w.
 
 The error of the best predictor from all observations is uncorrelated with all observations, and so with the difference
 of the two predictors. Hence the variance given all observations is
@@ -29,6 +29,7 @@ from scipy.spatial import cKDTree
 from torch import Tensor
 
 from lkgp.linalg.kronecker import sum_of
+from lkgp.linalg.local_systems import local_covariances, positive_cholesky
 
 # Cells in one group, and numbers of observations to try for it. With the 100 nearest observations of single cells, 99 %
 # of the standard deviations were right to 1 % in large gaps, for rough and smooth kernels alike; a group needs more.
@@ -37,9 +38,6 @@ GROUP, NUMBERS = 16, (64, 128, 256)
 OWN = 16
 # Matrices of as many groups as have this many entries (32 MB) are factorised at once.
 WORK_ENTRIES = 2**22
-# Relative jitter of small covariance matrices that are singular to rounding. Weights need not be optimal: the mean
-# squared error of any weights is known.
-JITTERS = (0.0, 1e-12, 1e-9, 1e-6)
 
 
 # The fewest draws for an estimate, whatever the memory.
@@ -235,35 +233,16 @@ def _near_predictors(posterior: Any, targets: Sequence[Tensor], chosen: Tensor) 
     targets: the coordinates of the cells along every factor, (g, b, d_k)
     chosen: indices of observations, (g, m)
     """
-    system, grid, model = posterior.system, posterior.data.grid, posterior.model
-    axes = [axis[chosen] for axis in grid.axis_index]
-    near = [points[axis] for points, axis in zip(grid.coords, axes, strict=True)]
-    latent = sum_of(
-        reduce(torch.mul, [f.entries(a[:, :, None], a[:, None, :]) for f, a in zip(term, axes, strict=True)])
-        for term in system.precise_operator.terms
-    )
-    matrix = latent.double()
-    matrix.diagonal(dim1=-2, dim2=-1).add_(system.noise[chosen])
+    operator, grid, model = posterior.system.precise_operator, posterior.data.grid, posterior.model
+    near = [points[axis[chosen]] for points, axis in zip(grid.coords, grid.axis_index, strict=True)]
+    root, _ = positive_cholesky(local_covariances(operator, chosen, torch.ones_like(chosen, dtype=torch.bool)))
     cross = sum_of(
         reduce(torch.mul, [term.cross_factor(k, x, z) for k, (x, z) in enumerate(zip(near, targets, strict=True))])
         for term in model.terms
     ).double()
     flat = [x.flatten(0, 1) for x in targets]
     prior = sum_of(reduce(torch.mul, [term.factor_variance(k, x) for k, x in enumerate(flat)]) for term in model.terms)
-    weights = torch.cholesky_solve(cross, _root(matrix))
-    # k_** - 2 c^T w + w^T A w
-    error = prior.double().view(cross.shape[0], -1) + ((matrix @ weights - 2 * cross) * weights).sum(dim=1)
-    return weights, error
-
-
-def _root(matrix: Tensor) -> Tensor:
-    """Cholesky factors of matrices (g, m, m), with as little jitter as each of them needs."""
-    root, failed = torch.linalg.cholesky_ex(matrix)
-    largest = matrix.diagonal(dim1=-2, dim2=-1).amax(dim=1)
-    for jitter in JITTERS[1:]:
-        if not bool(failed.any()):
-            break
-        bad = torch.nonzero(failed).flatten()
-        eye = torch.eye(matrix.shape[1], dtype=matrix.dtype, device=matrix.device)
-        root[bad], failed[bad] = torch.linalg.cholesky_ex(matrix[bad] + jitter * largest[bad, None, None] * eye)
-    return root
+    # With A_NN = L L^T and V = L^-1 C: W = L^-T V and v_near = k_** - sum of V^2
+    explained = torch.linalg.solve_triangular(root, cross, upper=False)
+    weights = torch.linalg.solve_triangular(root.mT, explained, upper=True)
+    return weights, prior.double().view(len(chosen), -1) - explained.square().sum(dim=1)
