@@ -151,6 +151,13 @@ class Report:
         )
         return self if found == self.new_points else replace(self, new_points=found)
 
+    def with_variance(self, posterior: Posterior) -> "Report":
+        """Return the same report with what is known now of the error bars."""
+        words, error = posterior.variance_source, posterior.variance_error
+        if (self.variance, self.variance_error) == (words, error):
+            return self
+        return replace(self, variance=words, variance_error=error)
+
     def __str__(self) -> str:
         noise = "known for each cell" if self.noise_std is None else f"standard deviation {self.noise_std:.4g}"
         error = f" +- {self.log_likelihood_error:.2g}" if self.log_likelihood_error else ""
@@ -222,10 +229,6 @@ def make_report(
     """
     solution, grid, chosen = posterior.solution, posterior.data.grid, posterior.plan
     value, error = posterior.log_likelihood(REPORT_PROBES, REPORT_LANCZOS_STEPS)
-    error_bars = "exact"
-    if posterior.variance_error:
-        error_bars = f"from posterior samples; relative standard error at most {posterior.variance_error:.1%}"
-        error_bars += posterior.system.sampling_remark
     remarks = [posterior.system.solve_remark] if posterior.system.solve_remark else []
     predicted = {}
     if chosen.cost is not None:
@@ -248,7 +251,7 @@ def make_report(
         truncation=posterior.system.truncation,
         predicted=predicted,
         noise_std=noise_std,
-        variance=error_bars,
+        variance=posterior.variance_source,
         variance_error=posterior.variance_error,
         seconds={"fit": result.seconds if result is not None else 0.0, "solve": seconds},
         converged=solution.converged and (result is None or result.converged),

@@ -26,7 +26,10 @@ def test_an_old_file_predicts_what_it_did(name):
     new = [told["x"], told["t"]]
     mean, std = gp.predict(new)
     np.testing.assert_allclose(mean, told["mean"], rtol=1e-9)
-    np.testing.assert_allclose(std, told["std"], rtol=1e-6)
+    # Version 0.1 estimated standard deviations from the draws alone: with a chi distribution, 4.5 standard errors.
+    method = gp.posterior_.plan.method
+    error = 4.5 / np.sqrt(2 * method.num_samples) if gp.posterior_.variance_error else 1e-6
+    np.testing.assert_allclose(told["std"], std, rtol=error)
     np.testing.assert_allclose(gp.sample(2, new, seed=3), told["sample"], rtol=1e-6, atol=1e-9)
 
 

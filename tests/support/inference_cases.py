@@ -1,6 +1,6 @@
 """Every concrete way of inference with settings so tight that it must agree with the dense oracle."""
 
-from lkgp import ConjugateGradients, Direct, Iterative, ObservationSpace, PivotedCholesky, Spectral
+from lkgp import ConjugateGradients, Direct, Iterative, ObservationSpace, PivotedCholesky, Spectral, Vecchia
 
 SAMPLES = 2000
 ITERATIVE = {"rtol": 1e-9, "residual_rtol": 1e-10, "sample_rtol": 1e-9, "num_samples": SAMPLES}
@@ -14,5 +14,6 @@ TIGHT = {
     "observation space, dense": ObservationSpace(dense=True, **ITERATIVE),
     "observation space, pivoted Cholesky": ObservationSpace(preconditioner=PivotedCholesky(5), **ITERATIVE),
     "observation space, no preconditioner": ObservationSpace(preconditioner=None, **ITERATIVE),
+    "observation space, neighbours": ObservationSpace(preconditioner=Vecchia(neighbours=6), **ITERATIVE),
     "iterative": Iterative(ConjugateGradients(rtol=1e-11), num_samples=SAMPLES),
 }

@@ -29,7 +29,8 @@ class Fitted:
         """The report of the fit, including the draws computed so far."""
         draws = list(self.state.posterior.draw_store.kept.values())
         with self._lock:
-            self._report = self._report.with_draws(draws).with_new_points(draws)
+            grown = self._report.with_draws(draws).with_new_points(draws)
+            self._report = grown.with_variance(self.state.posterior)
             return self._report
 
     def check_draws(self, num: int, seed: int, strict: bool) -> None:

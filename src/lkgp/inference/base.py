@@ -310,6 +310,26 @@ class System(ABC):
         cells = sum_of(functions)
         return cells.index_select(1, self.data.grid.index).mT + self.noise.sqrt()[:, None] * noise, cells
 
+    def trace_probes(self, normals: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+        """Vectors to solve for, from which the trace in the gradient is estimated; see `gradient_weights`.
+
+        normals, noise: as for `prior_data`. Returns the vectors, (n, s), and initial guesses of the latent functions
+        that they observe, (s, N). By default they are draws of the data from the prior.
+        """
+        return self.prior_data(normals, noise)
+
+    def gradient_weights(self, rhs: Tensor, solved: Tensor) -> GradientWeights:
+        """The weights of 1/2 a^T dA a - 1/2 tr(A^-1 dA), from a = A^-1 r and the solutions v for the probes.
+
+        rhs: r and the probes, (n, 1 + s); solved: a and all v, (n, 1 + s)
+        """
+        exact = self.exact_trace()
+        if exact is not None:
+            return self.quadratic_weights(solved[:, :1], [0.5]) + exact.scaled(-0.5)
+        # tr(A^-1 dA) is the mean of v^T dA v over draws of the data
+        probes = solved.shape[1] - 1
+        return self.quadratic_weights(solved, [0.5] + [-0.5 / probes] * probes)
+
     # The posterior
 
     def explained_variance(self, crosses: Sequence[Tensor]) -> Tensor | None:

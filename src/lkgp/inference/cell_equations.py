@@ -7,8 +7,11 @@ from lkgp.data.grid import PartialGrid
 from lkgp.inference.mixed_precision import ASTRAY, MixedPrecisionEquations
 from lkgp.linalg.kronecker import LatentKronecker
 from lkgp.linalg.preconditioners import NoiseOnly, Preconditioner
-from lkgp.solvers.cg import column_dots, descend
+from lkgp.solvers.cg import CoefficientHistory, column_dots, descend, smallest_ritz_value
 from lkgp.solvers.refinement import Correction
+
+# The smallest eigenvalue of M^-1 A is taken to be this share of the smallest one that the iterations have seen.
+SHARE_OF_SEEN = 0.5
 
 
 class CellEquations(MixedPrecisionEquations):
@@ -26,7 +29,12 @@ class CellEquations(MixedPrecisionEquations):
         super().__init__(rhs, noise, exact, fast)
         self.inverse, self.grid = inverse, grid
         # D <= A, whatever the preconditioner.
-        self.bound = inverse if inverse.below else NoiseOnly(noise)
+        self.bound = inverse if inverse.below or inverse.lowest is not None else NoiseOnly(noise)
+        self._first = True
+
+    @property
+    def lowest(self) -> float:
+        return 1.0 if self.bound.below or self.bound.lowest is None else self.bound.lowest
 
     def begin(self, start: Tensor | None) -> Tensor:
         # x = D^-1 (b - f) where f is observed
@@ -35,10 +43,16 @@ class CellEquations(MixedPrecisionEquations):
         return (self.rhs - self.grid.gather(start.double().mT)) / self.noise
 
     def residual(self, unknowns: Tensor) -> Tensor:
-        return self.rhs - self.exact @ unknowns
+        residual = self.rhs - self.exact @ unknowns
+        if self._first and self.started and self.inverse.lowest is not None:
+            # Ignore an initial guess that is worse than zero, which M, close to A, can tell.
+            worse = ~(self.size(residual) < self.size(self.rhs))
+            unknowns[:, worse], residual[:, worse] = 0.0, self.rhs[:, worse]
+        self._first = False
+        return residual
 
     def size(self, residual: Tensor) -> Tensor:
-        # |e|_A^2 = r^T A^-1 r <= r^T M^-1 r
+        # |e|_A^2 = r^T A^-1 r <= r^T M^-1 r / lowest
         return column_dots(residual, self.bound.solve(residual)).clamp(min=0).sqrt()
 
     def true_residual(self, residual: Tensor) -> Tensor:
@@ -53,9 +67,14 @@ class CellEquations(MixedPrecisionEquations):
         step = torch.zeros_like(carried)
         columns = torch.arange(residual.shape[1], device=residual.device)
         goal, rounds = self.wanted(excess), self.rounds(budget)
+        history: CoefficientHistory = []
         products, iterations, _ = descend(
-            self.fast, self.inverse, step, carried, columns, goal, rounds, energy=True, astray=ASTRAY
+            self.fast, self.inverse, step, carried, columns, goal, rounds, energy=True, astray=ASTRAY, history=history
         )
+        if self.inverse.lowest is not None and history:
+            # What the iterations have seen is no smaller than the smallest eigenvalue.
+            seen = max(smallest_ritz_value(history), torch.finfo(self.fast.dtype).eps)
+            self.inverse.lowest = min(self.inverse.lowest, SHARE_OF_SEEN * seen)
         return Correction(step.double() * sizes, iterations, products)
 
     def answer(self, unknowns: Tensor) -> tuple[Tensor, Tensor]:

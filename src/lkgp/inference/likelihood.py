@@ -3,7 +3,8 @@
     log p(y) = -1/2 r^T A^-1 r - 1/2 log det A - n/2 log 2 pi,     r = y - mean
     d log p(y) = -a^T dr + 1/2 a^T dA a - 1/2 tr(A^-1 dA),           a = A^-1 r
 
-The trace is exact if the system knows it; otherwise it is estimated without bias from draws of the data from the prior,
+The trace is exact if the system knows it; otherwise it is estimated without bias, usually from draws of the data from
+the prior,
 
     tr(A^-1 dA) ~ mean of v^T dA v,     v = A^-1 xi,  xi ~ N(0, A),
 
@@ -100,7 +101,7 @@ def log_likelihood(
         estimated = system.needs_probes
         if estimated:
             assert probes is not None, "this inference method needs probes"
-            drawn, functions = system.prior_data(probes.prior.double(), probes.noise.double())
+            drawn, functions = system.trace_probes(probes.prior.double(), probes.noise.double())
             rhs, prior = torch.cat([rhs, drawn], dim=1), torch.cat([prior, functions])
             del drawn, functions
         begin = prior if start is None else prior + start[: len(prior)]
@@ -119,7 +120,7 @@ def log_likelihood(
             error = likelihood_error(system, weights, error, doubt)
     if torch.is_grad_enabled():
         with torch.no_grad():
-            gradient = _gradient_weights(system, solution.values)
+            gradient = system.gradient_weights(rhs, solution.values)
         surrogate = surrogate_of(model, data, gradient)
         surrogate = surrogate - (weights.to(r.dtype) * r).sum()
         estimate = with_value(estimate, surrogate.double())
@@ -138,15 +139,6 @@ def likelihood_error(system: System, weights: Tensor, logdet_error: float, quadr
     bias = 0.5 * quadratic_error + system.truncation * len(weights)
     exact = logdet_error == 0 and quadratic_error == 0
     return 0.5 * logdet_error + (0.0 if exact else bias / 3) + system.likelihood_rounding(weights)
-
-
-def _gradient_weights(system: System, solved: Tensor) -> GradientWeights:
-    """The weights of 1/2 a^T dA a - 1/2 tr(A^-1 dA), from a and all v, (n, 1 + s)."""
-    exact = system.exact_trace()
-    if exact is not None:
-        return system.quadratic_weights(solved[:, :1], [0.5]) + exact.scaled(-0.5)
-    probes = solved.shape[1] - 1
-    return system.quadratic_weights(solved, [0.5] + [-0.5 / probes] * probes)
 
 
 def surrogate_of(model: LatentKroneckerGP, data: Observations, weights: GradientWeights) -> Tensor:

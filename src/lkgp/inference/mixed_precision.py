@@ -45,7 +45,8 @@ class MixedPrecisionEquations(Refinable):
         """
         self.rtol, self.goal, self.started = rtol, goal, start is not None
         refined = refine(self, self.begin(start), max_iterations)
-        self.quadratic, self.quadratic_error = self.energy(refined.unknowns, refined.residual), refined.size.square()
+        self.quadratic = self.energy(refined.unknowns, refined.residual)
+        self.quadratic_error = refined.size.square() / self.lowest
         products = refined.products + (self.rhs.shape[1] if self.started else 0)
         return refined.unknowns, self.errors, refined.iterations, products, refined.reason
 
@@ -57,7 +58,7 @@ class MixedPrecisionEquations(Refinable):
                 energy = torch.minimum(energy, self.energy(unknowns, residual))
         else:
             energy = self.energy(unknowns, residual)
-        self.errors = size / energy.sqrt().clamp(min=1e-300)
+        self.errors = size / (self.lowest * energy).sqrt().clamp(min=1e-300)
         excess = self.errors / self.rtol
         if first and not self.started:
             # Without an initial guess, every column with a nonzero residual needs at least one correction.
@@ -74,6 +75,11 @@ class MixedPrecisionEquations(Refinable):
     def rounds(self, budget: int) -> int:
         """Maximum number of iterations of one correction."""
         return min(budget, MOST_ROUGH_ITERATIONS) if self.fast is not self.exact else budget
+
+    @property
+    def lowest(self) -> float:
+        """|e|_A^2 is at most the squared size of a residual over this number."""
+        return 1.0
 
     @staticmethod
     def wanted(excess: Tensor) -> float:

@@ -288,8 +288,10 @@ class ObservationSystem(MixedPrecisionSystem):
         whole: whether the probes span the whole space
         """
         assert known.logdet is not None
-        # M <= A; if M is only A with another noise, x^T A x is at least the smallest ratio of the noises times x^T M x.
-        lowest = 1.0 if known.below else float(self.noise.min() / self.noise.mean())
+        # M <= A; if M is only A with another noise, x^T A x is at least the smallest ratio of the noises times x^T M x;
+        # if M is merely close to A, the lowest eigenvalue is estimated.
+        ratio = 1.0 if known.below else float(self.noise.min() / self.noise.mean())
+        lowest = ratio if known.lowest is None else None
         left, error = trace_of_log(
             lambda x: self.exact @ known.solve(x), probes, steps, known.solve, max_memory, lowest=lowest, whole=whole
         )
@@ -297,6 +299,25 @@ class ObservationSystem(MixedPrecisionSystem):
 
     def quadratic_weights(self, x: Tensor, shares: Sequence[float]) -> GradientWeights:
         return quadratic_weights(self.terms, self.data.grid, x.double(), shares)
+
+    def trace_probes(self, normals: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+        if not self.inverse.differentiable:
+            return super().trace_probes(normals, noise)
+        # w = G z has the covariance M; M^-1 w is close to A^-1 w, and f = w - D x
+        drawn = self.inverse.root(noise)
+        observed = drawn - self.noise[:, None] * self.inverse.solve(drawn)
+        return drawn, self.data.grid.scatter(observed).mT
+
+    def gradient_weights(self, rhs: Tensor, solved: Tensor) -> GradientWeights:
+        if not self.inverse.differentiable:
+            return super().gradient_weights(rhs, solved)
+        known = GradientWeights(*self.inverse.trace_weights(rhs[:, 1:]))
+        # tr(A^-1 dA) = d log det M + mean of v^T dA u + w^T d(M^-1) w, u = M^-1 w, v = A^-1 w: the two parts of the
+        # mean nearly cancel, draw by draw. v^T dA u is a difference of squares.
+        v, u, count = solved[:, 1:], self.inverse.solve(rhs[:, 1:]), rhs.shape[1] - 1
+        columns = torch.cat([solved[:, :1], v + u, v - u], dim=1)
+        mixed = self.quadratic_weights(columns, [0.5] + [-0.125 / count] * count + [0.125 / count] * count)
+        return mixed + known.scaled(-0.5)
 
     def prior_data(self, normals: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
         parts = zip(self.terms, normals.split(self.data.grid.num_cells), strict=True)

@@ -135,6 +135,28 @@ class LatentKronecker(LinearOperator):
         pairs = [[(factor.rows_at, axis) for factor, axis in self._with_axes(term)] for term in self.terms]
         return sum_of(_product([rows(axis[index]).index_select(1, axis) for rows, axis in term]) for term in pairs)
 
+    def latent_entries(self, rows: Tensor, columns: Tensor) -> Tensor:
+        """Entries of P K P^T at index tensors of equal shape, in that shape."""
+        parts = [
+            [factor.entries(axis[rows], axis[columns]) for factor, axis in self._with_axes(term)] for term in self.terms
+        ]
+        return sum_of(_product(part) for part in parts)
+
+    def entry_weights(self, rows: Tensor, columns: Tensor, weights: Tensor) -> list[list[Any]]:
+        """The weights of the entries of every factor of every term in sum_i w_i (P K P^T)[rows_i, columns_i].
+
+        rows, columns, weights: (m,)
+        """
+        found = []
+        for term in self.terms:
+            places = [(axis[rows], axis[columns]) for _, axis in self._with_axes(term)]
+            values = [factor.entries(*place) for factor, place in zip(term, places, strict=True)]
+            of_term = []
+            for k, (factor, place) in enumerate(zip(term, places, strict=True)):
+                of_term.append(factor.gather_weights(*place, _product([weights, *values[:k], *values[k + 1 :]])))
+            found.append(of_term)
+        return found
+
     def latent_diagonal(self) -> Tensor:
         """The diagonal of P K P^T, (n,)."""
         parts = [

@@ -2,6 +2,8 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -15,6 +17,9 @@ FEW_DIMENSIONS = 16
 # The prescribed node of a Gauss-Radau rule lies this much below the bound of the spectrum: rounding errors may push an
 # eigenvalue at the bound below it.
 BELOW_THE_BOUND = 1e-3
+# Without such a bound, the lowest eigenvalue is taken to be this share of the lowest one that was seen; then steps end,
+# checked every so many, when the bias is at most this share of the error by chance.
+SHARE_OF_SEEN, CHECKED_STEPS, SMALL_BIAS = 0.5, 6, 0.05
 
 
 def trace_of_log(
@@ -24,7 +29,7 @@ def trace_of_log(
     metric: Callable[[Tensor], Tensor] | None = None,
     max_memory: float | None = None,
     *,
-    lowest: float,
+    lowest: float | None,
     whole: bool = False,
 ) -> tuple[Tensor, float]:
     """Estimate tr log B for a symmetric positive definite B, with its standard error.
@@ -44,26 +49,58 @@ def trace_of_log(
     probes: (n, s) with E z z^T = I and |z|^2 = n; sqrt(n) I makes the result exact
     metric: X -> W X, if B is symmetric in the inner product x^T W y; then E z z^T = W^-1
     max_memory: limit in bytes on the large arrays in memory at once
-    lowest: a positive lower bound of the eigenvalues of B
+    lowest: a positive lower bound of the eigenvalues of B; None takes a share of the smallest one that is seen, and
+        ends when the bias is small beside the other part of the error
     whole: whether the probes span the whole space, so that only the bias is left
     """
     steps = min(steps, len(probes))
     budget = BASIS_BYTES if max_memory is None else min(BASIS_BYTES, max_memory / 4)
     each = (1 if metric is None else 2) * steps * len(probes) * probes.element_size()
     upper, lower, spread, farthest = [], [], [], 0.0
+    enough = None if lowest is not None or whole else partial(_bias_is_small, probes.shape[1])
     for block in probes.split(max(1, int(budget / each)), dim=1):
-        tridiagonal, last, squared = lanczos(apply, block, steps, metric)
-        mean, variance, largest = log_moments(tridiagonal, lowest)
-        upper.append(squared * mean)
-        farthest = max(farthest, largest)
-        spread.append(squared * variance)
-        lower.append(squared * log_moments(with_node(tridiagonal, last, (1 - BELOW_THE_BOUND) * lowest), lowest)[0])
+        tridiagonal, last, squared = lanczos(apply, block, steps, metric, enough)
+        bounds = _gauss_bounds(tridiagonal, last, lowest)
+        upper.append(squared * bounds.upper)
+        farthest = max(farthest, bounds.farthest)
+        spread.append(squared * bounds.variance)
+        lower.append(squared * bounds.lower)
     estimates = torch.cat(upper)
     bias = float((estimates - torch.cat(lower)).clamp(min=0).mean())
     # Var(z^T L z) <= 2 n (e_1^T L^2 e_1 - (e_1^T L e_1)^2) in the mean over probes
     seen = float(torch.cat(spread).mean()) + farthest / len(estimates)
     chance = 0.0 if whole else math.sqrt(2 * seen / len(estimates))
     return estimates.mean(), chance + bias / 3
+
+
+@dataclass(frozen=True, eq=False)
+class GaussBounds:
+    """What quadrature rules say of e_1^T log(T) e_1 for the matrices T of some probes.
+
+    upper, lower: bounds, (s,); variance: of the logarithm, (s,); farthest: largest squared distance from the mean
+    """
+
+    upper: Tensor
+    lower: Tensor
+    variance: Tensor
+    farthest: float
+
+
+def _gauss_bounds(tridiagonal: Tensor, last: Tensor, lowest: float | None) -> GaussBounds:
+    """The bounds from the Lanczos matrices (s, k, k), with the entries that follow, (s,), and the lowest eigenvalue."""
+    if lowest is None:
+        lowest = SHARE_OF_SEEN * float(torch.linalg.eigvalsh(tridiagonal).min())
+        lowest = max(lowest, torch.finfo(tridiagonal.dtype).eps)
+    mean, variance, largest = log_moments(tridiagonal, lowest)
+    lower = log_moments(with_node(tridiagonal, last, (1 - BELOW_THE_BOUND) * lowest), lowest)[0]
+    return GaussBounds(mean, lower, variance, largest)
+
+
+def _bias_is_small(num_probes: int, tridiagonal: Tensor, last: Tensor, squared: Tensor) -> bool:
+    """Whether more steps would hardly change the error of an estimate from so many probes."""
+    bounds = _gauss_bounds(tridiagonal, last, None)
+    chance = math.sqrt(2 * float((squared * bounds.variance).mean()) / num_probes)
+    return float((squared * (bounds.upper - bounds.lower)).mean()) / 3 < SMALL_BIAS * chance
 
 
 def log_moments(tridiagonal: Tensor, lowest: float) -> tuple[Tensor, Tensor, float]:
@@ -103,12 +140,18 @@ def random_signs(normals: Tensor) -> Tensor:
 
 
 def lanczos(
-    apply: Callable[[Tensor], Tensor], start: Tensor, steps: int, metric: Callable[[Tensor], Tensor] | None = None
+    apply: Callable[[Tensor], Tensor],
+    start: Tensor,
+    steps: int,
+    metric: Callable[[Tensor], Tensor] | None = None,
+    enough: Callable[[Tensor, Tensor, Tensor], bool] | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Tridiagonal Lanczos matrices (s, steps, steps) for each column of `start` (n, s).
 
     Also returns the entries beside the diagonal that would follow, (s,), and the squared norms of the columns, (s,). A
     column that has exhausted its Krylov space is continued with ones on the diagonal, decoupled from the rest.
+
+    enough: whether the results so far are good enough to end with fewer steps; asked every CHECKED_STEPS steps
     """
 
     def dual(x: Tensor) -> Tensor:
@@ -134,6 +177,9 @@ def lanczos(
         beta = torch.where(alive, beta, torch.zeros_like(beta))
         if k + 1 == steps:
             break
+        done = k + 1
+        if enough is not None and done % CHECKED_STEPS == 0 and enough(tridiagonal[:, :done, :done], beta, squared):
+            return tridiagonal[:, :done, :done], beta, squared
         tridiagonal[:, k, k + 1] = tridiagonal[:, k + 1, k] = beta
         q = torch.where(alive, w / torch.where(alive, beta, torch.ones_like(beta)), torch.zeros_like(w))
         basis.append(q)

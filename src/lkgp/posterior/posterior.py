@@ -17,11 +17,13 @@ from lkgp.errors import complain
 from lkgp.inference import Plan, Purpose, System, columns_at_once
 from lkgp.inference.base import gaussian_log_density, quadratic_form
 from lkgp.inference.likelihood import likelihood_error
+from lkgp.linalg.correlated_cells import FactorPlaces, factor_places
 from lkgp.linalg.factors import Factor
 from lkgp.linalg.kronecker import CrossKronecker, LatentKronecker, OperatorFactory, sum_of
 from lkgp.model import LatentKroneckerGP
 from lkgp.posterior.draws import DrawStore, PosteriorDraws, joined
 from lkgp.posterior.factor_roots import locate
+from lkgp.posterior.local_variance import VarianceQuality, estimated_variance, variance_quality
 from lkgp.posterior.rounding import above_rounding, factorisations_explained
 from lkgp.solvers import Solution
 
@@ -52,16 +54,18 @@ class Posterior:
     ) -> None:
         self.model, self.data, self.plan, self.seed = model, data, plan, seed
         self.max_memory, self.operators = max_memory, operators
-        self._lock = Lock()
+        self._lock, self._judging = Lock(), Lock()
         self._system: System | None = None
         self._factors_of_terms: list[list[Factor]] | None = None
+        self._quality: VarianceQuality | None = None
+        self._places: list[FactorPlaces] | None = None
         self.draw_store = DrawStore(self, (plan.method.num_samples, seed))
         self.solution = self._solve_for_weights(start) if solution is None else solution
         self.weights = self.solution.values[:, 0].contiguous()
 
     def __getstate__(self) -> dict[str, Any]:
         """Everything but what is computed when it is first needed, which another thread may be about to do."""
-        return {**vars(self), "_system": None, "_factors_of_terms": None}
+        return {**vars(self), "_system": None, "_factors_of_terms": None, "_places": None}
 
     def _solve_for_weights(self, start: Tensor | None) -> Solution:
         latent = None
@@ -155,7 +159,7 @@ class Posterior:
             explained = self.system.explained_variance(crosses)
             assert explained is not None
             return above_rounding(prior - explained.to(prior.dtype), prior, strict)
-        variance = self.draws(*self.behind_variance).variance(coords)
+        variance = estimated_variance(self, coords).to(prior.dtype)
         # Each draw has the rounding error of a standard deviation.
         return torch.maximum(variance, torch.finfo(prior.dtype).eps ** 2 * prior)
 
@@ -194,8 +198,47 @@ class Posterior:
 
     @property
     def variance_error(self) -> float:
-        """Relative standard error of a standard deviation: 0 if exact, else an upper bound on the Monte Carlo error."""
-        return 0.0 if self.system.exact_variance else 1 / math.sqrt(2 * self.plan.method.num_samples)
+        """Relative standard error of a standard deviation: 0 if exact, and an upper bound before it is computed.
+
+        99 % of the cells do not exceed it.
+        """
+        if self.system.exact_variance:
+            return 0.0
+        known = self._quality
+        return 1 / math.sqrt(2 * self.plan.method.num_samples) if known is None else known.error
+
+    @property
+    def variance_source(self) -> str:
+        """In words, what the error bars are computed from."""
+        if self.system.exact_variance:
+            return "exact"
+        known = self._quality
+        words = (
+            str(known)
+            if known is not None
+            else (
+                "from the nearest observations and posterior samples; relative standard error at most "
+                f"{self.variance_error:.1%}"
+            )
+        )
+        return words + self.system.sampling_remark
+
+    @property
+    def variance_quality(self) -> VarianceQuality:
+        """How accurate the variance is if it is not exact."""
+        with self._judging:  # a lock of its own, because draws are made meanwhile
+            if self._quality is None:
+                self._quality = variance_quality(self)
+            return self._quality
+
+    @property
+    def places(self) -> list[FactorPlaces]:
+        """The points of every factor in a space where nearer means more correlated."""
+        with self._lock:
+            if self._places is None:
+                operator = self.system.precise_operator
+                self._places = [factor_places(operator, k) for k in range(len(self.data.grid.shape))]
+            return self._places
 
     @torch.no_grad()
     def log_likelihood(self, num_probes: int | None = None, steps: int | None = None) -> tuple[float, float]:

@@ -73,6 +73,7 @@ def descend(
     budget: int,
     energy: bool = False,
     astray: float = math.inf,
+    history: "CoefficientHistory | None" = None,
 ) -> tuple[int, int, Reason | None]:
     """Iterate until the recursive residuals of the `active` columns are below `goal`; changes x and r in place.
 
@@ -82,6 +83,7 @@ def descend(
     x: (n, c); r: (n, a); active: the columns of x that r belongs to, (a,)
     energy: whether residuals are measured by the preconditioner, r^T M^-1 r, instead of r^T r
     astray: give up if a residual exceeds this, because rounding errors have taken over
+    history: collects what the iterations tell about the spectrum
     """
     p = r.clone() if preconditioner is None else preconditioner.solve(r)
     rz = column_dots(r, p)
@@ -105,6 +107,8 @@ def descend(
         sizes = rz_next.clamp(min=0).sqrt() if energy else torch.linalg.vector_norm(r, dim=0)
         if bool((sizes > astray).any()):
             return products, step, Reason.STAGNATED
+        if history is not None:
+            history.append((active, alpha, rz_next / rz))
         keep = sizes > goal
         if not bool(keep.all()):
             active, rz, rz_next = active[keep], rz[keep], rz_next[keep]
@@ -116,6 +120,26 @@ def descend(
         rz = rz_next
         del z
     return products, budget, None
+
+
+# The active columns of every iteration, (a,), with the lengths of their steps and the ratios of their residuals, (a,).
+CoefficientHistory = list[tuple[Tensor, Tensor, Tensor]]
+
+
+def smallest_ritz_value(history: CoefficientHistory) -> float:
+    """The smallest eigenvalue of M^-1 A that conjugate gradients have seen, from the columns that took longest.
+
+    Infinite if rounding errors have taken over.
+    Their coefficients are those of the Lanczos matrix T: T_kk = 1 / a_k + b_k-1 / a_k-1, T_k,k+1 = sqrt(b_k) / a_k.
+    """
+    last = history[-1][0]
+    picked = [(alpha, ratio, torch.isin(active, last)) for active, alpha, ratio in history]
+    alphas, ratios = (torch.stack([row[i][row[2]] for row in picked], dim=1).double() for i in (0, 1))  # (a, steps)
+    diagonal = 1 / alphas
+    diagonal[:, 1:] += ratios[:, :-1] / alphas[:, :-1]
+    beside = ratios[:, :-1].clamp(min=0).sqrt() / alphas[:, :-1]
+    tridiagonal = torch.diag_embed(diagonal) + torch.diag_embed(beside, 1) + torch.diag_embed(beside, -1)
+    return float(torch.linalg.eigvalsh(tridiagonal).min()) if bool(torch.isfinite(tridiagonal).all()) else math.inf
 
 
 def column_dots(a: Tensor, b: Tensor) -> Tensor:

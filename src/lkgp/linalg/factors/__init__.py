@@ -5,6 +5,7 @@ from torch import Tensor
 
 from lkgp.linalg.factors.base import MOST_DENSE_POINTS, CovarianceFunction, Factor
 from lkgp.linalg.factors.dense import DenseFactor
+from lkgp.linalg.factors.lattice import LatticeFactor
 from lkgp.linalg.factors.lazy import LazyFactor
 from lkgp.linalg.factors.low_rank import LowRankFactor
 from lkgp.linalg.factors.toeplitz import ToeplitzFactor
@@ -15,6 +16,7 @@ __all__ = [
     "CovarianceFunction",
     "DenseFactor",
     "Factor",
+    "LatticeFactor",
     "LazyFactor",
     "LowRankFactor",
     "ToeplitzFactor",
@@ -31,5 +33,9 @@ def as_factor(matrix: Tensor | LinearOperator) -> Factor:
 
 
 def structure_for(function: CovarianceFunction, coords: Tensor) -> str:
-    """The most suitable kind of factor for a kernel over the points `coords` (n_k, d_k); dense by default."""
-    return next((kind for kind, factor in Factor.kinds.items() if factor.suits(function, coords)), DenseFactor.kind)
+    """The kind of factor with the cheapest products of those that suit a kernel over the points `coords` (n_k, d_k).
+
+    It is dense if none suits.
+    """
+    suitable = [kind for kind, factor in Factor.kinds.items() if factor.suits(function, coords)]
+    return min(suitable, key=lambda kind: Factor.kinds[kind].product_cost(len(coords)), default=DenseFactor.kind)

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from lkgp.errors import InputError, TooLargeError
 from lkgp.linalg.eigenbasis import FactorBasis
+from lkgp.linalg.noise_roots import PIVOTED, MatrixRoot, NoiseRoot
 from lkgp.linalg.roots import TriangularRoot, root_by_rows
 
 # Work arrays of structured products have about this many entries (32 MB in float64), so that they stay small compared
@@ -85,6 +86,14 @@ class Factor(LinearOperator):
     def rows_at(self, index: Tensor) -> Tensor:
         """The rows `index` (b,), dense, (b, n_k)."""
 
+    def entries(self, rows: Tensor, columns: Tensor) -> Tensor:
+        """K[rows_i, columns_i] for indices of the same or of compatible shapes, in that shape.
+
+        It is differentiable by the defining numbers of the factor.
+        """
+        rows, columns = torch.broadcast_tensors(rows, columns)
+        return self._get_indices(rows, columns)
+
     def entries_diagonal(self) -> Tensor:
         """The diagonal, (n_k,)."""
         return self.diagonal(dim1=-2, dim2=-1)
@@ -130,6 +139,10 @@ class Factor(LinearOperator):
         self._check_complete(root, left, threshold * self.shape[-2])
         return TriangularRoot(root, pivots)
 
+    def noise_root(self) -> NoiseRoot:
+        """R with R R^T = K, for draws from the prior without a dense matrix where a structure has such a root."""
+        return MatrixRoot(self.triangular_root().root, PIVOTED)
+
     def _root_by_rows(self, threshold: float, most: int) -> tuple[Tensor, float, Tensor]:
         """A pivoted root of K from single rows, down to rounding at least; see `root_by_rows`."""
         diagonal = self.entries_diagonal().detach().double()
@@ -170,6 +183,15 @@ class Factor(LinearOperator):
         Such weights can be added.
         """
         return left @ right.mT
+
+    def gather_weights(self, rows: Tensor, columns: Tensor, weights: Tensor) -> Any:
+        """The weights of this factor's defining numbers in sum_i w_i K[rows_i, columns_i], for vectors (m,).
+
+        Like those of `pull_back`, with which they can be added.
+        """
+        points = self.shape[-2]
+        total = torch.bincount(rows * points + columns, weights, minlength=points**2)
+        return total.view(points, points)
 
     def fold(self, weights: Tensor) -> Any:
         """The weights of this factor's defining numbers in tr(W^T K), for W (n_k, n_k)."""

@@ -78,6 +78,9 @@ class ToeplitzFactor(Factor):
         weights[1:] += total[length - n + 1 :].flip(0)
         return weights
 
+    def gather_weights(self, rows: Tensor, columns: Tensor, weights: Tensor) -> Tensor:
+        return torch.bincount((rows - columns).abs(), weights, minlength=len(self.column))
+
     def inner(self, weights: Tensor) -> Tensor:
         return (weights.to(self.column.dtype) * self.column).sum()
 

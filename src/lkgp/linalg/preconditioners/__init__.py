@@ -5,6 +5,7 @@ from lkgp.linalg.preconditioners.kronecker_eigenbasis import KroneckerEigenbasis
 from lkgp.linalg.preconditioners.leading_modes import LeadingModes, LeadingModesInverse
 from lkgp.linalg.preconditioners.nystrom import Nystrom
 from lkgp.linalg.preconditioners.pivoted_cholesky import PivotedCholesky
+from lkgp.linalg.preconditioners.vecchia import Vecchia, VecchiaInverse
 from lkgp.settings import import_modules
 
 __all__ = [
@@ -16,6 +17,8 @@ __all__ = [
     "PivotedCholesky",
     "Preconditioner",
     "PreconditionerSettings",
+    "Vecchia",
+    "VecchiaInverse",
 ]
 
 import_modules(__name__, __path__)

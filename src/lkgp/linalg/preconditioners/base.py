@@ -4,6 +4,7 @@ Each kind is one file in this folder: a settings record whose method `build(oper
 """
 
 from abc import ABC, abstractmethod
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,12 +22,17 @@ class Preconditioner(ABC):
     widths: the numbers of columns of the parts of G, (n, sum of widths)
     mode_variances: the prior variances of the modes of M, (R,), if it is built from modes
     below: whether M <= A, so that a residual r bounds the error of a solve: |e|_A^2 = r^T A^-1 r <= r^T M^-1 r
+    lowest: otherwise, an estimate of the smallest eigenvalue of M^-1 A, which solves lower as they learn about it: then
+        |e|_A^2 <= r^T M^-1 r / lowest; None if M may be far from A, so that only D <= A can be relied upon
+    differentiable: whether `trace_weights` is known
     """
 
     logdet: Tensor | None
     widths: tuple[int, ...]
     mode_variances: Tensor | None = None
     below: bool = True
+    lowest: float | None = None
+    differentiable: bool = False
 
     @abstractmethod
     def solve(self, rhs: Tensor) -> Tensor:
@@ -35,6 +41,13 @@ class Preconditioner(ABC):
     @abstractmethod
     def root(self, weights: Tensor) -> Tensor:
         """G W for W (sum of widths, c), (n, c)."""
+
+    def trace_weights(self, draws: Tensor) -> tuple[list[list[Any]], Tensor]:
+        """The weights of the entries of A in d log det M + mean over draws w of w^T d(M^-1) w, for draws (n, s).
+
+        Those for every factor of every term, as `Factor.pull_back` returns them, and those of the diagonal of D, (n,).
+        """
+        raise NotImplementedError
 
     def draw(self, num: int, generator: torch.Generator, like: Tensor) -> Tensor:
         """Draw random vectors with covariance M, (n, num)."""

@@ -1,0 +1,102 @@
+"""Small dense systems: every observed cell with its most correlated earlier cells, and its prediction from them."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lkgp.errors import InputError
+from lkgp.linalg.correlated_cells import earlier_by_correlation
+from lkgp.linalg.kronecker import LatentKronecker
+
+# Small matrices are factorised in blocks of this many entries (64 MB in float64).
+BLOCK_ENTRIES = 2**23
+# A matrix over neighbours that rounding has made indefinite gets this share of its largest variance on its diagonal,
+# then ten times as much, until it is positive definite.
+FIRST_JITTER = 1e-14
+
+
+@dataclass(frozen=True, eq=False)
+class LocalSystems:
+    """The neighbours of every cell, and the prediction from them.
+
+    order: the observed cells in their order, (n,)
+    cells: the observed cells that are the neighbours, in the order of the cells, and last the cell itself, (n, m + 1)
+    present: whether a neighbour exists, (n, m + 1); the first cells have fewer
+    rows: F^-1/2 (-b, 1), the rows of W, (n, m + 1), with the weights b and the variance F of the prediction; zero where
+        no neighbour exists
+    repaired: number of cells whose matrix over their neighbours needed a jitter
+    """
+
+    order: Tensor
+    cells: Tensor
+    present: Tensor
+    rows: Tensor
+    repaired: int
+
+    @property
+    def block(self) -> int:
+        """How many cells to treat at a time."""
+        return max(1, BLOCK_ENTRIES // self.cells.shape[1] ** 2)
+
+
+def local_covariances(operator: LatentKronecker, cells: Tensor, present: Tensor) -> Tensor:
+    """The entries of A among the neighbours of every cell and the cell itself, (b, m + 1, m + 1).
+
+    Where no neighbour exists, it has a variance of 1 and no covariances.
+
+    cells, present: as in `LocalSystems`, (b, m + 1)
+    """
+    size = cells.shape[1]
+    rows, columns = lower_triangle(size, cells.device)
+    entries = operator.latent_entries(cells[:, rows], cells[:, columns]).double()
+    both = present[:, rows] & present[:, columns]
+    matrices = entries.new_zeros(len(cells), size, size)
+    matrices[:, rows, columns] = entries.masked_fill_(~both, 0.0)
+    noise = operator.noise_diagonal().double()[cells].masked_fill(~present, 1.0)
+    matrices.diagonal(dim1=-2, dim2=-1).add_(noise)
+    return matrices
+
+
+def lower_triangle(size: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Rows and columns of the entries on and below the diagonal of a square matrix."""
+    rows, columns = torch.tril_indices(size, size, device=device)
+    return rows, columns
+
+
+def local_systems(operator: LatentKronecker, neighbours: int, seed: int) -> LocalSystems:
+    """The neighbours of every observed cell in a random order, and the predictions from them."""
+    n = operator.grid.num_observed
+    order = torch.from_numpy(np.random.default_rng(seed).permutation(n)).to(operator.device)
+    earlier = earlier_by_correlation(operator, order, min(neighbours, max(1, n - 1)))
+    earlier = torch.cat([earlier, torch.arange(n, device=order.device)[:, None]], dim=1)
+    present = earlier >= 0
+    cells = order[earlier.clamp(min=0)]
+    rows = torch.empty(cells.shape, dtype=torch.float64, device=order.device)
+    repaired, step = 0, max(1, BLOCK_ENTRIES // cells.shape[1] ** 2)
+    last = torch.zeros(cells.shape[1], 1, dtype=torch.float64, device=order.device)
+    last[-1] = 1.0
+    for start in range(0, n, step):
+        part = slice(start, start + step)
+        factor, number = positive_cholesky(local_covariances(operator, cells[part], present[part]))
+        repaired += number
+        # With A_loc = L L^T, the last row of L^-1 is F^-1/2 (-b, 1).
+        rows[part] = torch.linalg.solve_triangular(factor.mT, last.expand(len(factor), -1, 1), upper=True)[..., 0]
+    return LocalSystems(order, cells, present, rows.masked_fill_(~present, 0.0), repaired)
+
+
+def positive_cholesky(matrices: Tensor) -> tuple[Tensor, int]:
+    """Cholesky factors of matrices (b, m, m), of which the lower triangles are read, and how many needed a jitter."""
+    factors, info = torch.linalg.cholesky_ex(matrices)
+    failed = torch.nonzero(info).flatten()
+    number, jitter = len(failed), FIRST_JITTER
+    while len(failed):
+        again = matrices[failed]
+        diagonal = again.diagonal(dim1=-2, dim2=-1)
+        diagonal += jitter * diagonal.amax(dim=1, keepdim=True)
+        factors[failed], info = torch.linalg.cholesky_ex(again)
+        failed, jitter = failed[info > 0], 10 * jitter
+        if jitter > 1:
+            raise InputError("the covariances of some cells and their neighbours are not positive definite.")
+    return factors, number

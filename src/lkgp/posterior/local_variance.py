@@ -1,0 +1,248 @@
+"""Posterior variances from the nearest observations, corrected by draws.
+
+Let w be the weights of the best linear predictor of a cell from its nearest observations N only,
+
+    w  =  A_NN^-1 c_N,      v_near  =  k_** - c_N^T w.
+
+The error of the best predictor from all observations is uncorrelated with all observations, and so with the difference
+of the two predictors. Hence the variance given all observations is
+
+    v  =  v_near - E (c^T A^-1 z - w^T z_N)^2,      z ~ N(0, A),
+
+and only what farther observations tell is averaged over draws of z. Its relative standard error with s draws is
+sqrt(2 / s), so that of a standard deviation is sqrt(1 / (2 s)) (v_near - v) / v.
+
+Neighbouring cells share their observations: one small factorisation serves a whole group of cells.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from math import prod
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.spatial import cKDTree
+from torch import Tensor
+
+from lkgp.linalg.kronecker import sum_of
+from lkgp.linalg.local_systems import local_covariances, positive_cholesky
+
+# Cells in one group, and numbers of observations to try for it. With the 100 nearest observations of single cells, 99 %
+# of the standard deviations were right to 1 % in large gaps, for rough and smooth kernels alike; a group needs more.
+GROUP, NUMBERS = 16, (64, 128, 256)
+# The nearest observations of every single cell that its group has in any case.
+OWN = 16
+# Matrices of as many groups as have this many entries (32 MB) are factorised at once.
+WORK_ENTRIES = 2**22
+
+
+# The fewest draws for an estimate, whatever the memory.
+FEWEST_DRAWS = 8
+# Cells at which the accuracy is judged, and the share of them that must be accurate.
+PILOT_CELLS, MOST_CELLS = 512, 0.99
+# A relative standard error of a standard deviation that needs no further estimate: it is invisible on any map.
+SMALL_ERROR = 0.01
+# No standard deviation is stated to be more accurate than this: rounding errors are larger than a vanishing estimate.
+ROUNDING = 1e-6
+# The least share of v in v_near that is distinguished from zero.
+LEAST_SHARE = 1e-3
+
+
+@dataclass(frozen=True, eq=False)
+class NearVariance:
+    """What the nearest observations and the draws tell of some cells.
+
+    near: v_near, (N',)
+    farther: the estimate of v_near - v, (N',)
+    num: the number of draws behind it
+    """
+
+    near: Tensor
+    farther: Tensor
+    num: int
+
+    @property
+    def variance(self) -> Tensor:
+        """Estimates of v, (N',), never negative."""
+        return (self.near - self.farther).clamp(min=0.0)
+
+    def combined(self, sampled: Tensor, num: int) -> Tensor:
+        """Estimates of v, (N',), that also use the mean squared deviations of `num` draws, `sampled` (N',).
+
+        Deviations from the best predictor are independent of differences of predictors, and both estimates are weighted
+        by the inverse of their variances, which are proportional to v^2 and (v_near - v)^2.
+        """
+        ratio = (sampled / (sampled + self.farther).clamp(min=1e-300)).clamp(min=LEAST_SHARE)
+        known = torch.where(self.farther < 0.5 * self.near, self.variance, ratio * self.near)
+        own, other = num / known.clamp(min=1e-300).square(), self.num / self.farther.clamp(min=1e-300).square()
+        # relative weights, because the squares of small numbers may overflow
+        share = 1 / (1 + own / other)
+        return share * self.variance + (1 - share) * torch.minimum(sampled, self.near)
+
+    @property
+    def error(self) -> Tensor:
+        """Standard errors of the standard deviations, relative to them, (N',)."""
+        return math.sqrt(0.5 / self.num) * self.farther / self.variance.clamp(min=1e-300)
+
+
+@torch.no_grad()
+def estimated_variance(posterior: Any, coords: Sequence[Tensor]) -> Tensor:
+    """The posterior variance of f at every cell of the product of `coords`, (n'_1, ..., n'_d), from draws.
+
+    posterior: a `Posterior`
+    """
+    shape = tuple(len(x) for x in coords)
+    draws = posterior.draws(*posterior.behind_variance)
+    # Predictions of as many draws as fit into memory are compared with those from the nearest observations.
+    num = min(draws.num, max(FEWEST_DRAWS, posterior.columns_at_once(prod(shape))))
+    cells = torch.arange(prod(shape), device=posterior.data.grid.index.device)
+    quality = posterior.variance_quality
+    found = near_variance(posterior, coords, cells, draws.weights[:, :num], GROUP, quality.nearest)
+    if quality.combined:
+        return found.combined(draws.variance(coords).double().flatten(), draws.num).view(shape)
+    return found.variance.view(shape)
+
+
+@dataclass(frozen=True)
+class VarianceQuality:
+    """How accurate estimated variances are, judged at some cells of the fitted grid.
+
+    error: the relative standard error that 99 % of the standard deviations do not exceed
+    nearest: the number of observations for a group of cells
+    combined: whether these tell too little, so that the deviations of draws are used, too
+    """
+
+    error: float
+    nearest: int
+    combined: bool
+
+    def __str__(self) -> str:
+        source = f"from the nearest {self.nearest} observations and what posterior samples add to them"
+        return f"{source}; relative standard error at most {self.error:.1%} in 99 % of the cells"
+
+
+@torch.no_grad()
+def variance_quality(posterior: Any) -> VarianceQuality:
+    """Judge the estimates at cells chosen at random."""
+    grid, draws = posterior.data.grid, posterior.draws(*posterior.behind_variance)
+    generator = torch.Generator().manual_seed(posterior.seed)
+    cells = torch.randint(grid.num_cells, (PILOT_CELLS,), generator=generator).unique().to(grid.index.device)
+    num = min(draws.num, max(FEWEST_DRAWS, posterior.columns_at_once()))
+    for number in NUMBERS:
+        # Half as many for a single cell are worth about as much as all of them for a group.
+        found = near_variance(posterior, grid.coords, cells, draws.weights[:, :num], 1, number // 2)
+        error = float(found.error.quantile(MOST_CELLS))
+        if error <= SMALL_ERROR:
+            return VarianceQuality(max(error, ROUNDING), number, False)
+    # The two estimates are independent: 1 / error^2 adds up.
+    plain = math.sqrt(0.5 / draws.num)
+    combined = (1 / (1 / found.error.clamp(min=1e-6).square() + 1 / plain**2)).sqrt()
+    return VarianceQuality(float(combined.quantile(MOST_CELLS)), number, True)
+
+
+@torch.no_grad()
+def near_variance(
+    posterior: Any, coords: Sequence[Tensor], cells: Tensor, weights: Tensor, size: int, nearest: int
+) -> NearVariance:
+    """Variances of f at some cells of the product of `coords` from the nearest observations and from draws.
+
+    posterior: a `Posterior`
+    cells: indices of the cells, (N',)
+    weights: A^-1 z of the draws z, (n, s)
+    size, nearest: the numbers of cells and of observations in a group
+    """
+    shape = tuple(len(x) for x in coords)
+    targets = [points[axis] for points, axis in zip(coords, torch.unravel_index(cells, shape), strict=True)]
+    whole = posterior.cross(coords, weights)[cells]
+    data = posterior.system.operator @ weights
+    near, farther = (weights.new_zeros(len(cells), dtype=torch.float64) for _ in range(2))
+    for group, chosen in _groups(posterior, targets, size, nearest):
+        predictors, error = _near_predictors(posterior, [x[group] for x in targets], chosen)
+        # c^T A^-1 z - w^T z_N
+        difference = whole[group] - torch.einsum("gmb,gms->gbs", predictors.to(data), data[chosen])
+        near[group.flatten()] = error.flatten()
+        farther[group.flatten()] = difference.double().square().mean(dim=-1).flatten()
+    return NearVariance(near, farther, weights.shape[1])
+
+
+def _groups(posterior: Any, targets: Sequence[Tensor], size: int, nearest: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """Groups of neighbouring cells, (g, b), and the observations nearest to them, (g, m)."""
+    grid, known = posterior.data.grid, posterior.places
+    observed = [own.places[axis.cpu().numpy()] for own, axis in zip(known, grid.axis_index, strict=True)]
+    triples = zip(known, targets, grid.coords, strict=True)
+    wanted = [own.of(x.double().cpu().numpy(), points.double().cpu().numpy()) for own, x, points in triples]
+    places, tree = np.concatenate(wanted, axis=1), cKDTree(np.concatenate(observed, axis=1))
+    count, device = min(nearest, grid.num_observed), grid.index.device
+    members = compact_groups(places, size)
+    at_once = max(1, WORK_ENTRIES // count**2)
+    for block in np.split(members, range(at_once, len(members), at_once)):
+        chosen = nearest_to_groups(tree, places[block], count)
+        yield torch.as_tensor(block, device=device), torch.as_tensor(chosen, device=device)
+
+
+def compact_groups(places: NDArray[np.float64], size: int) -> NDArray[np.int64]:
+    """Divide points (a, e) into groups of neighbours, (g, size or less), by halving along the widest direction.
+
+    All groups are equally large; some points are in two groups if `a` is not divisible.
+    """
+    levels = max(0, math.ceil(math.log2(max(1, len(places)) / size)))
+    width = -(-len(places) // 2**levels)
+    # Each group has as many points as the others: the last points are repeated.
+    members = np.minimum(np.arange(width * 2**levels), len(places) - 1).reshape(1, -1)
+    for _ in range(levels):
+        here = places[members]
+        widest = np.ptp(here, axis=1).argmax(axis=1)
+        order = np.take_along_axis(here, widest[:, None, None], axis=2)[:, :, 0].argsort(axis=1)
+        members = np.take_along_axis(members, order, axis=1).reshape(2 * len(members), -1)
+    return members
+
+
+def nearest_to_groups(tree: cKDTree, places: NDArray[np.float64], count: int) -> NDArray[np.int64]:
+    """The points of a tree that are nearest to the places of a group, (g, count), for places (g, b, e).
+
+    The few nearest ones of every place come first, then those nearest to the centre; each is taken once.
+    """
+    own, groups = min(count, OWN), len(places)
+    around = query(tree, places, own).reshape(groups, -1)
+    centre = query(tree, places.mean(axis=1), count)
+    found = np.concatenate([around, centre], axis=1)
+    ranks = np.concatenate([np.tile(np.arange(own), places.shape[1]), OWN + np.arange(count)])
+    rank = np.broadcast_to(ranks, found.shape)
+    # Sort by point and rank; the first of each point counts.
+    order = np.argsort(found * (OWN + count) + rank, axis=1)
+    found, rank = np.take_along_axis(found, order, axis=1), np.take_along_axis(rank, order, axis=1)
+    again = np.zeros_like(found, dtype=bool)
+    again[:, 1:] = found[:, 1:] == found[:, :-1]
+    best = np.argpartition(np.where(again, OWN + count, rank), count - 1, axis=1)[:, :count]
+    return np.take_along_axis(found, best, axis=1)
+
+
+def query(tree: cKDTree, places: NDArray[np.float64], count: int) -> NDArray[np.int64]:
+    """The points of a tree nearest to places (..., e), (..., count)."""
+    _, found = tree.query(places, k=np.arange(1, count + 1), workers=torch.get_num_threads())
+    return np.asarray(found, dtype=np.int64)
+
+
+def _near_predictors(posterior: Any, targets: Sequence[Tensor], chosen: Tensor) -> tuple[Tensor, Tensor]:
+    """The weights (g, m, b) of the best predictors of cells from the chosen observations, and their errors (g, b).
+
+    targets: the coordinates of the cells along every factor, (g, b, d_k)
+    chosen: indices of observations, (g, m)
+    """
+    operator, grid, model = posterior.system.precise_operator, posterior.data.grid, posterior.model
+    near = [points[axis[chosen]] for points, axis in zip(grid.coords, grid.axis_index, strict=True)]
+    root, _ = positive_cholesky(local_covariances(operator, chosen, torch.ones_like(chosen, dtype=torch.bool)))
+    cross = sum_of(
+        reduce(torch.mul, [term.cross_factor(k, x, z) for k, (x, z) in enumerate(zip(near, targets, strict=True))])
+        for term in model.terms
+    ).double()
+    flat = [x.flatten(0, 1) for x in targets]
+    prior = sum_of(reduce(torch.mul, [term.factor_variance(k, x) for k, x in enumerate(flat)]) for term in model.terms)
+    # With A_NN = L L^T and V = L^-1 C: W = L^-T V and v_near = k_** - sum of V^2
+    explained = torch.linalg.solve_triangular(root, cross, upper=False)
+    weights = torch.linalg.solve_triangular(root.mT, explained, upper=True)
+    return weights, prior.double().view(len(chosen), -1) - explained.square().sum(dim=1)

@@ -1,0 +1,91 @@
+"""Variances from the nearest observations and from draws, against the dense oracle."""
+
+import numpy as np
+import pytest
+import torch
+from cases import CASES, name
+
+from lkgp import ConjugateGradients, Iterative, Plan, condition
+from lkgp.posterior import local_variance
+from lkgp.posterior.local_variance import compact_groups, near_variance, nearest_to_groups
+
+DRAWS = 500
+METHOD = Iterative(ConjugateGradients(rtol=1e-10), num_samples=DRAWS)
+LONG = [case for case in CASES if min(case.shape) > 1]
+
+
+def tensors(coords):
+    return [torch.as_tensor(x) for x in coords]
+
+
+def near(posterior, coords, size, nearest):
+    cells = torch.arange(int(np.prod([len(x) for x in coords])))
+    weights = posterior.draws(*posterior.behind_variance).weights
+    return near_variance(posterior, tensors(coords), cells, weights, size, nearest)
+
+
+@pytest.mark.parametrize("case", LONG, ids=name)
+def test_the_bound_holds_and_the_stated_errors_are_right(case):
+    posterior, oracle = condition(case.build(), case.data(), Plan(METHOD, "")), case.oracle()
+    for new in (case.coords, case.new_coords()):
+        exact = oracle.variance_at(new).ravel()
+        found = near(posterior, new, 3, 6)
+        bound, farther = found.near.numpy(), found.farther.numpy()
+        assert (bound >= exact * (1 - 1e-9)).all()
+        # farther has DRAWS degrees of freedom: 5 standard errors
+        allowed = 5 * np.sqrt(2 / DRAWS) * (bound - exact) + 1e-9 * exact
+        assert (np.abs(bound - farther - exact) <= allowed).all()
+        stated = np.sqrt(0.5 / DRAWS) * farther / np.maximum(bound - farther, 1e-300)
+        np.testing.assert_allclose(found.error.numpy(), stated)
+
+
+@pytest.mark.parametrize("case", LONG, ids=name)
+def test_with_all_observations_nothing_is_left_to_the_draws(case):
+    posterior, oracle = condition(case.build(), case.data(), Plan(METHOD, "")), case.oracle()
+    found = near(posterior, case.new_coords(), 4, 10_000)
+    np.testing.assert_allclose(found.near.numpy(), oracle.variance_at(case.new_coords()).ravel(), atol=1e-7)
+    assert found.farther.max() < 1e-6
+
+
+@pytest.mark.parametrize("case", LONG[:4], ids=name)
+def test_few_near_observations_are_combined_with_the_deviations_of_draws(case, monkeypatch):
+    monkeypatch.setattr(local_variance, "NUMBERS", (4,))
+    posterior, oracle = condition(case.build(), case.data(), Plan(METHOD, "")), case.oracle()
+    quality = posterior.variance_quality
+    assert quality.combined
+    assert 0.01 < quality.error <= np.sqrt(0.5 / DRAWS) * (1 + 1e-9)
+    for new in (case.coords, case.new_coords()):
+        ratio = posterior.variance(tensors(new)).sqrt().numpy() / np.sqrt(oracle.variance_at(new))
+        assert np.abs(ratio - 1).max() <= 4.5 * np.sqrt(0.5 / DRAWS)
+
+
+def test_the_combination_is_better_than_either_estimate():
+    rng = np.random.default_rng(0)
+    exact, num, many = 1.0, 64, 20_000
+    for farther in (0.05, 0.5, 1.0, 3.0):
+        chi = torch.as_tensor(rng.chisquare(num, (2, many)) / num)
+        found = local_variance.NearVariance(torch.full((many,), exact + farther), farther * chi[0], num)
+        error = float((found.combined(exact * chi[1], num) - exact).square().mean().sqrt())
+        best = np.sqrt(2 / num) * exact * farther / np.hypot(exact, farther)
+        assert error < 1.2 * best
+        assert abs(float(found.combined(exact * chi[1], num).mean()) - exact) < 0.25 * best
+
+
+def test_groups_are_compact_and_leave_out_nothing():
+    places = np.random.default_rng(0).uniform(0, [1, 5], (1003, 2))
+    groups = compact_groups(places, 16)
+    assert groups.shape[1] <= 16
+    assert set(groups.ravel()) == set(range(1003))
+    spread = np.ptp(places[groups], axis=1)
+    assert np.median(spread.max(axis=1)) < 4 * np.sqrt(16 * 5 / 1003)
+
+
+def test_groups_contain_the_nearest_of_each_member_once():
+    rng = np.random.default_rng(1)
+    observed, places = rng.uniform(size=(300, 2)), rng.uniform(size=(7, 5, 2))
+    chosen = nearest_to_groups(local_variance.cKDTree(observed), places, 40)
+    assert chosen.shape == (7, 40)
+    for group, own in zip(chosen, places, strict=True):
+        assert len(set(group)) == 40
+        distance = np.linalg.norm(own[:, None] - observed, axis=2)
+        assert set(distance.argsort(axis=1)[:, :4].ravel()) <= set(group)
