@@ -102,9 +102,15 @@ def estimated_variance(posterior: Any, coords: Sequence[Tensor]) -> Tensor:
     cells = torch.arange(prod(shape), device=posterior.data.grid.index.device)
     quality = posterior.variance_quality
     found = near_variance(posterior, coords, cells, draws.weights[:, :num], GROUP, quality.nearest)
-    if quality.combined:
+    # Outside the grid the nearest observations may tell less than at the cells where this was judged.
+    if quality.combined or most_cells(found.error) > SMALL_ERROR:
         return found.combined(draws.variance(coords).double().flatten(), draws.num).view(shape)
     return found.variance.view(shape)
+
+
+def most_cells(errors: Tensor) -> float:
+    """What 99 % of the errors do not exceed."""
+    return float(np.quantile(errors.cpu().numpy(), MOST_CELLS))
 
 
 @dataclass(frozen=True)
@@ -135,13 +141,13 @@ def variance_quality(posterior: Any) -> VarianceQuality:
     for number in NUMBERS:
         # Half as many for a single cell are worth about as much as all of them for a group.
         found = near_variance(posterior, grid.coords, cells, draws.weights[:, :num], 1, number // 2)
-        error = float(found.error.quantile(MOST_CELLS))
+        error = most_cells(found.error)
         if error <= SMALL_ERROR:
             return VarianceQuality(max(error, ROUNDING), number, False)
     # The two estimates are independent: 1 / error^2 adds up.
     plain = math.sqrt(0.5 / draws.num)
     combined = (1 / (1 / found.error.clamp(min=1e-6).square() + 1 / plain**2)).sqrt()
-    return VarianceQuality(float(combined.quantile(MOST_CELLS)), number, True)
+    return VarianceQuality(most_cells(combined), number, True)
 
 
 @torch.no_grad()

@@ -159,9 +159,8 @@ class Posterior:
             explained = self.system.explained_variance(crosses)
             assert explained is not None
             return above_rounding(prior - explained.to(prior.dtype), prior, strict)
-        variance = estimated_variance(self, coords).to(prior.dtype)
-        # Each draw has the rounding error of a standard deviation.
-        return torch.maximum(variance, torch.finfo(prior.dtype).eps ** 2 * prior)
+        # computed in float64, whatever the dtype of the data
+        return above_rounding(estimated_variance(self, coords).double(), prior.double(), strict).to(prior.dtype)
 
     @torch.no_grad()
     def covariance(self, coords: Sequence[Tensor], strict: bool = False) -> Tensor:
