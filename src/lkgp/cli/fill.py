@@ -21,6 +21,7 @@ from lkgp.cli.options import (
     NoStd,
     Overwrite,
     Quiet,
+    Smoothness,
     Space,
     Station,
     Time,
@@ -55,6 +56,7 @@ def fill(
     space: Space = None,
     time: Time = None,
     factor: Factors = None,
+    smoothness: Smoothness = None,
     station: Station = None,
     date_format: DateFormat = None,
     smooth: Smooth = False,
@@ -99,6 +101,7 @@ def fill(
             fill_variable(
                 field,
                 choice,
+                smoothness=smoothness,
                 seed=seed,
                 max_memory=limit,
                 smooth=smooth,

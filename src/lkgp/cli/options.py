@@ -20,6 +20,10 @@ Factors = Annotated[
         "--factor", help="Instead of --space and --time: the dimensions of one factor; repeat for each factor."
     ),
 ]
+Smoothness = Annotated[
+    float | None,
+    typer.Option(help="Use Matern kernels of this smoothness (0.5, 1.5 or 2.5) instead of choosing by likelihood."),
+]
 Station = Annotated[str | None, typer.Option(help="For tables: the column that identifies the station.")]
 DateFormat = Annotated[
     str | None, typer.Option(help="For tables: the date format if it is not ISO 8601, for example %d.%m.%Y.")

@@ -20,9 +20,9 @@ from lkgp.fitting.objective import Progress
 from lkgp.fitting.parameters import FreeParameters
 from lkgp.model import LatentKroneckerGP, evaluate
 
-# A search stops when a step gains less than this, per observation, or after so many steps. A gain of 1e-5 is 0.04 nats
-# of 4000 observations.
-IMPROVEMENT, MOST_STEPS = 1e-5, 60
+# A search stops when a step gains less than this many nats, far less than what tells two forms of a kernel apart, or
+# after so many steps.
+LEAST_GAIN, MOST_STEPS = 0.05, 60
 # Parameters, most of them logarithms, may change by at most this much in a search: nine decades either way. Beyond, the
 # likelihood no longer depends on them.
 FARTHEST = 20.0
@@ -41,21 +41,30 @@ class Composite:
         self.values = self._padded([part.values for part in parts], 0.0)  # (b, m)
         self.present = self._padded([torch.ones_like(part.values) for part in parts], 0.0)  # (b, m)
         width = len(parts[0].grid.coords)
-        # Coordinates of every observation, (b, m, d_k) for every factor k.
-        self.coords = [
-            self._padded([part.grid.coords[k][part.grid.axis_index[k]] for part in parts], 0.0) for k in range(width)
+        # The points of every factor k, (b, n_k, d_k), and which of them every observation is at: a row of zeros and a
+        # one, (b, m, n_k). With a single factor every observation has its own point.
+        self.points = [self._padded([part.grid.coords[k] for part in parts], 0.0) for k in range(width)]
+        self.places = [
+            torch.nn.functional.one_hot(
+                self._padded([part.grid.axis_index[k] for part in parts], 0), self.points[k].shape[1]
+            ).to(self.values)
+            for k in range(width if width > 1 else 0)
         ]
 
     @staticmethod
     def _padded(rows: Sequence[Tensor], fill: float) -> Tensor:
+        """Rows of several lengths as one tensor."""
         return torch.nn.utils.rnn.pad_sequence(list(rows), batch_first=True, padding_value=fill)
 
     def signal(self, model: LatentKroneckerGP) -> Tensor:
         """K of every part, (b, m, m), zero where padded."""
-        terms = [
-            reduce(torch.mul, [evaluate(kernel, x) for kernel, x in zip(term.kernels, self.coords, strict=True)])
-            for term in model.terms
-        ]
+        terms = []
+        for term in model.terms:
+            factors = [evaluate(kernel, x) for kernel, x in zip(term.kernels, self.points, strict=True)]
+            if self.places:
+                # S K_k S^T takes rows and columns of K_k; unlike indices, it has a fast derivative.
+                factors = [s @ k @ s.mT for s, k in zip(self.places, factors, strict=True)]
+            terms.append(reduce(torch.mul, factors))
         return reduce(torch.add, terms) * self.present[:, :, None] * self.present[:, None, :]
 
     def noise(self, model: LatentKroneckerGP) -> Tensor:
@@ -130,31 +139,34 @@ class Composite:
         return best
 
 
-def maximise(composite: Composite, model: LatentKroneckerGP) -> float:
+def maximise(composite: Composite, model: LatentKroneckerGP, steps: int = MOST_STEPS) -> float:
     """Move the free hyperparameters of a model to the nearest optimum of the composite likelihood; return its value.
 
     -inf if the likelihood cannot be computed where the search begins; then the model stays as it is.
+
+    steps: the number of steps after which the search ends before it is at the optimum
     """
     parameters, n = FreeParameters(model), composite.num_observed
     start = parameters.get()
-    best = [-math.inf, start]
+    best, best_at = -math.inf, start
 
     def function(flat: np.ndarray) -> tuple[float, np.ndarray]:
+        nonlocal best, best_at
         parameters.set(flat)
         parameters.clear_gradient()
         value = composite.value_and_gradient(model)
         gradient = parameters.gradient()
         if not (math.isfinite(value) and np.isfinite(gradient).all()):
             # A large value makes the line search step back.
-            worse = 0.0 if not math.isfinite(best[0]) else -best[0] / n
+            worse = -best / n if math.isfinite(best) else 0.0
             return worse + 10 * max(1.0, abs(worse)), np.zeros_like(flat)
-        if value > best[0]:
-            best[:] = [value, flat.copy()]
+        if value > best:
+            best, best_at = value, flat.copy()
         return -value / n, -gradient / n
 
-    options = {"maxiter": MOST_STEPS, "ftol": IMPROVEMENT, "gtol": IMPROVEMENT}
+    options = {"maxiter": steps, "ftol": LEAST_GAIN / n, "gtol": LEAST_GAIN / n}
     bounds = [(x - FARTHEST, x + FARTHEST) for x in start]
     scipy.optimize.minimize(function, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
-    parameters.set(best[1])
+    parameters.set(best_at)
     parameters.clear_gradient()
-    return float(best[0])
+    return best

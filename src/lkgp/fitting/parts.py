@@ -15,14 +15,17 @@ from lkgp.data.grid import PartialGrid
 from lkgp.data.readers import Observations
 from lkgp.data.subsets import without_empty_points
 
-# About how many observations a part has, at most, and how many parts there are. The equations of a part are solved
-# densely: on one core, 12 parts of 300 take a tenth of a second with their gradient.
-PART_OBSERVATIONS, NUM_PARTS = 300, 12
+# How many observations a part has, at most. The equations of a part are solved densely: on one core, 12 parts of 300
+# take a tenth of a second with their gradient.
+PART_OBSERVATIONS = 300
+# How many series of parts there are, at most, each with every thinning once; with several factors, one more than these.
+MOST_SERIES = 3
 # Data with at most this many observations are a single part.
-WHOLE = 600
+WHOLE = 400
 # The number of different thinnings t, from 1 to that at which a part spans all points.
 LEVELS = 4
-# The lowest number of points of a part along a factor, if the factor has as many.
+# The number of points of a part along all factors but one, in series that look at one factor; it is also the lowest
+# number of points along a factor in the other parts.
 FEWEST_POINTS = 4
 # A part with fewer observations than this tells little; another centre is tried, at most this many times.
 FEWEST_OBSERVATIONS, ATTEMPTS = 40, 5
@@ -54,27 +57,30 @@ class Parts:
 def make_parts(data: Observations, seed: int) -> Parts:
     """Parts around random observations, at several thinnings of every factor; all data if they are few.
 
-    With several factors the thinnings are combined at random, but the first part always has neighbours along all.
+    With several factors the thinnings are combined at random, but the first part always has neighbours along all. The
+    first series of parts has about equally many points along all factors; each further one has many along one of them.
     """
     data = without_empty_points(data)
     grid, width = data.grid, len(data.grid.shape)
     if grid.num_observed <= WHOLE:
         return Parts([data], grid.num_observed, ((1,),) * width)
     generator = torch.Generator().manual_seed(seed)
-    sizes = points_per_factor(grid)
-    levels = [thinnings(n, size) for n, size in zip(grid.shape, sizes, strict=True)]
-    # Every run of LEVELS parts has every thinning of every factor once.
+    series = min(max(MOST_SERIES, 1 + width), math.ceil(grid.num_observed / (LEVELS * PART_OBSERVATIONS)))
     turns = []
-    for first in range(0, NUM_PARTS, LEVELS):
-        orders = [torch.arange(LEVELS)] + [torch.randperm(LEVELS, generator=generator) for _ in range(width - 1)]
-        turns += [[0] * width if first + i == 0 else [int(order[i]) for order in orders] for i in range(LEVELS)]
+    for number in range(series):
+        sizes = points_per_factor(grid, None if number == 0 or width == 1 else (number - 1) % width)
+        levels = [thinnings(n, size) for n, size in zip(grid.shape, sizes, strict=True)]
+        orders = [torch.randperm(LEVELS, generator=generator) for _ in range(width)]
+        if number == 0:
+            orders = [torch.cat([torch.zeros(1, dtype=torch.long), order[order > 0]]) for order in orders]
+        turns += [(sizes, [levels[k][int(order[i])] for k, order in enumerate(orders)]) for i in range(LEVELS)]
     parts, used = [], torch.zeros(grid.num_observed, dtype=torch.bool)
-    for turn in turns:
+    for sizes, thinning in turns:
         best = torch.zeros(0, dtype=torch.long)
         for _ in range(ATTEMPTS):
             centre = int(torch.randint(grid.num_observed, (1,), generator=generator))
             chosen = [
-                neighbours(x.cpu(), int(grid.axis_index[k][centre]), sizes[k], levels[k][turn[k]], generator)
+                neighbours(x.cpu(), int(grid.axis_index[k][centre]), sizes[k], thinning[k], generator)
                 for k, x in enumerate(grid.coords)
             ]
             found = observations_at(grid, chosen, generator)
@@ -83,21 +89,25 @@ def make_parts(data: Observations, seed: int) -> Parts:
                 break
         parts.append(pick(data, best))
         used[best] = True
-    return Parts(parts, int(used.sum()), tuple(tuple(sorted(set(found))) for found in levels))
+    used_thinnings = tuple(tuple(sorted({thinning[k] for _, thinning in turns})) for k in range(width))
+    return Parts(parts, int(used.sum()), used_thinnings)
 
 
-def points_per_factor(grid: PartialGrid) -> list[int]:
+def points_per_factor(grid: PartialGrid, favoured: int | None) -> list[int]:
     """How many points of each factor a part has, so that it has about as many observations as it may.
 
     All factors have the same number, or all their points if these are fewer.
+
+    favoured: a factor that has as many points as possible, while the others have few
     """
     cells = PART_OBSERVATIONS * grid.num_cells / grid.num_observed
     sizes: dict[int, int] = {}
-    # The shortest factor first: if it has fewer points than its share, the others have more.
-    for place, k in enumerate(sorted(range(len(grid.shape)), key=lambda k: grid.shape[k])):
+    # The favoured factor last, otherwise the shortest first: the fewer points it has, the more the others have.
+    for place, k in enumerate(sorted(range(len(grid.shape)), key=lambda k: (k == favoured, grid.shape[k]))):
         left = len(grid.shape) - place
         share = math.ceil(max(cells, 1.0) ** (1 / left))
-        sizes[k] = min(grid.shape[k], max(share, FEWEST_POINTS))
+        few = favoured is not None and k != favoured
+        sizes[k] = min(grid.shape[k], FEWEST_POINTS if few else max(share, FEWEST_POINTS))
         cells /= sizes[k]
     return [sizes[k] for k in range(len(grid.shape))]
 

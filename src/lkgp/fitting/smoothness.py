@@ -1,4 +1,4 @@
-"""How rough a function is along each factor: several forms of kernels are compared by the likelihood of parts of the data.
+"""How rough a function is along each factor: forms of kernels are compared by the likelihood of parts of the data.
 
 Forms are compared factor by factor, with all hyperparameters of the model free, until the choice no longer changes. A
 form is worth its log likelihood, in nats, less 1/2 log n for each hyperparameter, where n is the number of different
@@ -29,6 +29,9 @@ from lkgp.model import LatentKroneckerGP
 RATIOS, EXPONENTS = (1e-4, 1e-2, 1e-1), (0.1, 1.0)
 # Forms with several hyperparameters of their own may have several optima: the search begins at so many starting values.
 RICH_STARTS = 2
+# A search with every form takes this many steps. Forms that are then further behind the best than this, in nats per
+# observation, are not searched to the end: what such a search still gains is far less.
+FIRST_STEPS, HOPELESS = 12, 0.03
 # The choice along one factor depends on those along the others; they are compared again at most this many times.
 MOST_ROUNDS = 2
 
@@ -102,6 +105,12 @@ class Draft:
         cores[factor] = core
         return Draft(model, cores)
 
+    def core(self, factor: int) -> Kernel:
+        """The core of a factor that has forms."""
+        found = self.cores[factor]
+        assert found is not None
+        return found
+
     @property
     def num_free(self) -> int:
         return sum(p.numel() for p in self.model.parameters() if p.requires_grad)
@@ -130,43 +139,25 @@ def choose_forms(
     """
     parts = make_parts(data, seed)
     ranges = [length_limits(data, parts, k) for k in range(len(forms))]
-    search = FormSearch(Composite(parts.parts, progress), Composite(parts.some().parts), ranges)
-    known, free = math.log(max(parts.observations, 2)), [k for k, some in enumerate(forms) if some]
-    kernels = [some[0].kernel if some else kernel for some, kernel in zip(forms, model.kernels, strict=True)]
-    cores = [some[0].core if some else None for some in forms]
-    begun = copy.deepcopy(model)
+    search = FormSearch(Composite(parts.parts, progress), Composite(parts.some().parts), ranges, parts.observations)
+    begun, free = copy.deepcopy(model), [k for k, some in enumerate(forms) if some]
+    kernels = [some[0].kernel if some else kernel for some, kernel in zip(forms, begun.kernels, strict=True)]
     begun.terms[0].kernels = torch.nn.ModuleList(kernels)  # type: ignore[assignment]
-    draft = Draft(*copy.deepcopy((begun, cores)))
+    draft = Draft(*copy.deepcopy((begun, [some[0].core if some else None for some in forms])))
     search.start_all(draft)
-    value = maximise(search.composite, draft.model)
+    maximise(search.composite, draft.model, FIRST_STEPS)
     found: dict[int, list[tuple[Trial, Draft]]] = {}
-    for turn in range(MOST_ROUNDS):
-        before = [chosen_name(found, k) for k in free]
+    for _ in range(MOST_ROUNDS):
+        before = {k: one[0][0].name for k, one in found.items()}
         for k in free:
-            drafts = []
-            for number, form in enumerate(forms[k]):
-                begins = [one for trial, one in found.get(k, []) if trial.name == form.name]
-                if turn and not begins:
-                    continue
-                if number == 0 and k == free[0] and not turn:
-                    best, end = value, draft
-                else:
-                    best, end = search.improve(draft, k, form, begins[0] if begins else None)
-                if math.isfinite(best):
-                    count = end.num_free
-                    drafts.append((Trial(form.name, best, count, best - 0.5 * count * known), end))
-            if not drafts:
+            found[k] = search.compare(draft, k, forms[k], found.get(k, []))
+            if not found[k]:
                 return None
-            found[k] = sorted(drafts, key=lambda one: -one[0].worth)
             draft = found[k][0][1]
-        if len(free) == 1 or before == [chosen_name(found, k) for k in free]:
+        if len(free) == 1 or before == {k: one[0][0].name for k, one in found.items()}:
             break
     comparisons = [Comparison(k, tuple(trial for trial, _ in found[k])) for k in free]
     return Smoothness(draft.model, comparisons, parts)
-
-
-def chosen_name(found: dict[int, list[tuple[Trial, Draft]]], factor: int) -> str:
-    return found[factor][0][0].name if factor in found else ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,11 +166,13 @@ class FormSearch:
 
     composite, coarse: the likelihood, and that of fewer parts, on which starting values are compared
     limits: shortest and longest lengths of every factor, in each of its columns and in all together
+    observations: the number of different observations
     """
 
     composite: Composite
     coarse: Composite
     limits: Sequence["Limits"]
+    observations: int
 
     def start_all(self, draft: Draft) -> None:
         """Set the lengths of all cores at once, each core's to the same position between shortest and longest."""
@@ -188,35 +181,56 @@ class FormSearch:
         for positions in designs(len(cores)):
             trial = copy.deepcopy(draft)
             for (k, _), position in zip(cores, positions, strict=True):
-                for one in self.limits[k].lengths(trial.cores[k]):
+                for one in self.limits[k].lengths(trial.core(k)):
                     one.set(position)
             states.append(self._at_best_scale(trial))
         take(draft, max(states, key=lambda one: one[0])[1])
 
-    def improve(self, draft: Draft, factor: int, form: Form, known: Draft | None) -> tuple[float, Draft]:
-        """The optimum with another form of a factor, and its log likelihood.
+    def compare(
+        self, draft: Draft, factor: int, forms: Sequence[Form], known: Sequence[tuple[Trial, Draft]]
+    ) -> list[tuple[Trial, Draft]]:
+        """The forms of a factor and what each is worth, the best first; those that cannot be computed are left out.
 
-        known: where an earlier search with this form ended; the lengths begin there
+        known: the result of an earlier comparison, when other factors had other forms
         """
-        begun = draft.with_form(factor, form)
-        if known is not None:
-            for mine, old in zip(begun.cores[factor].parameters(), known.cores[factor].parameters(), strict=True):
-                mine.data.copy_(old.data)
-            return maximise(self.composite, begun.model), begun
-        starts = sorted(self._starts(begun, factor), key=lambda one: -one[0])
-        own = sum(p.numel() for p in form.core.parameters())
-        best: tuple[float, Draft] = (-math.inf, begun)
-        for _, start in starts[: RICH_STARTS if own > 1 else 1]:
-            value = maximise(self.composite, start.model)
-            best = (value, start) if value > best[0] else best
-        return best
+        ends = {trial.name: end for trial, end in known}
+        found = []
+        for form in forms:
+            if known and form.name not in ends:
+                continue
+            begun = draft.with_form(factor, form)
+            starts = [begun] if known else self._starts(begun, factor)
+            if known:
+                cores = zip(begun.core(factor).parameters(), ends[form.name].core(factor).parameters(), strict=True)
+                for mine, old in cores:
+                    mine.data.copy_(old.data)
+            searched = [(maximise(self.composite, one.model, FIRST_STEPS), one) for one in starts]
+            found.append((form.name, *max(searched, key=lambda one: one[0])))
+        best = max((value for _, value, _ in found), default=-math.inf)
+        trials = []
+        for name, value, end in found:
+            hopeless = value <= best - HOPELESS * self.composite.num_observed
+            reached = value if hopeless else maximise(self.composite, end.model)
+            if math.isfinite(reached):
+                trials.append((self._trial(name, reached, end), end))
+        return sorted(trials, key=lambda one: -one[0].worth)
 
-    def _starts(self, begun: Draft, factor: int) -> Iterator[tuple[float, Draft]]:
+    def _trial(self, name: str, value: float, end: Draft) -> Trial:
+        count = end.num_free
+        return Trial(name, value, count, value - 0.5 * count * math.log(max(self.observations, 2)))
+
+    def _starts(self, begun: Draft, factor: int) -> list[Draft]:
+        """The best starting values of the core of a factor."""
+        tried = sorted(self._try_starts(begun, factor), key=lambda one: -one[0])
+        own = sum(p.numel() for p in begun.core(factor).parameters())
+        return [start for _, start in tried[: RICH_STARTS if own > 1 else 1]]
+
+    def _try_starts(self, begun: Draft, factor: int) -> Iterator[tuple[float, Draft]]:
         """Starting values of the core of a factor, each with its log likelihood at the best output scale and noise."""
-        count = len(self.limits[factor].lengths(begun.cores[factor]))
+        count = len(self.limits[factor].lengths(begun.core(factor)))
         for positions, exponent in product(length_positions(count), EXPONENTS):
             trial = copy.deepcopy(begun)
-            core = trial.cores[factor]
+            core = trial.core(factor)
             for one, position in zip(self.limits[factor].lengths(core), positions, strict=True):
                 one.set(position)
             rational = [part for part in core.modules() if isinstance(part, RQKernel)]
