@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from lkgp.data.readers import Observations
+from lkgp.fitting.contrast import log_prior
 from lkgp.fitting.objective import Progress
 from lkgp.fitting.parameters import FreeParameters
 from lkgp.model import LatentKroneckerGP, evaluate
@@ -32,11 +33,12 @@ class Composite:
     """The composite likelihood of some parts as a function of the hyperparameters of a model.
 
     parts: b parts of at most m observations
+    data: the data of which they are parts; priors may depend on them
     evaluations: how often it was computed with its gradient
     """
 
-    def __init__(self, parts: Sequence[Observations], progress: Progress | None = None) -> None:
-        self.parts, self.progress, self.evaluations = parts, progress, 0
+    def __init__(self, parts: Sequence[Observations], data: Observations, progress: Progress | None = None) -> None:
+        self.parts, self.data, self.progress, self.evaluations = parts, data, progress, 0
         self.num_observed = sum(part.grid.num_observed for part in parts)
         self.values = self._padded([part.values for part in parts], 0.0)  # (b, m)
         self.present = self._padded([torch.ones_like(part.values) for part in parts], 0.0)  # (b, m)
@@ -48,6 +50,7 @@ class Composite:
             torch.nn.functional.one_hot(
                 self._padded([part.grid.axis_index[k] for part in parts], 0), self.points[k].shape[1]
             ).to(self.values)
+            * self.present[:, :, None]
             for k in range(width if width > 1 else 0)
         ]
 
@@ -56,16 +59,22 @@ class Composite:
         """Rows of several lengths as one tensor."""
         return torch.nn.utils.rnn.pad_sequence(list(rows), batch_first=True, padding_value=fill)
 
+    def factors(self, model: LatentKroneckerGP) -> list[list[Tensor]]:
+        """K_k of every part over its points, (b, n_k, n_k), for every factor k of every term."""
+        return [
+            [evaluate(kernel, x) for kernel, x in zip(term.kernels, self.points, strict=True)] for term in model.terms
+        ]
+
+    def expand(self, factor: Tensor, k: int) -> Tensor:
+        """S K_k S^T: a matrix over the points of factor k as one over observations, (b, m, m), zero where padded."""
+        if self.places:
+            return self.places[k] @ factor.detach() @ self.places[k].mT
+        return factor.detach() * self.present[:, :, None] * self.present[:, None, :]
+
     def signal(self, model: LatentKroneckerGP) -> Tensor:
-        """K of every part, (b, m, m), zero where padded."""
-        terms = []
-        for term in model.terms:
-            factors = [evaluate(kernel, x) for kernel, x in zip(term.kernels, self.points, strict=True)]
-            if self.places:
-                # S K_k S^T takes rows and columns of K_k; unlike indices, it has a fast derivative.
-                factors = [s @ k @ s.mT for s, k in zip(self.places, factors, strict=True)]
-            terms.append(reduce(torch.mul, factors))
-        return reduce(torch.add, terms) * self.present[:, :, None] * self.present[:, None, :]
+        """K of every part, (b, m, m), zero where padded; without a derivative."""
+        terms = [[self.expand(one, k) for k, one in enumerate(term)] for term in self.factors(model)]
+        return reduce(torch.add, [reduce(torch.mul, term) for term in terms])
 
     def noise(self, model: LatentKroneckerGP) -> Tensor:
         """The diagonal of D of every part, (b, m), zero where padded."""
@@ -93,28 +102,44 @@ class Composite:
         log_det = 2 * root.diagonal(dim1=1, dim2=2).log().sum()
         scatter = sum(float(model.log_scatter(part)) for part in self.parts)
         found = -0.5 * float(squares + log_det + self.num_observed * math.log(2 * math.pi))
-        return found + scatter + float(model.log_prior())
+        return found + scatter + float(log_prior(model, self.data))
 
     def value_and_gradient(self, model: LatentKroneckerGP) -> float:
         """The same, with its gradient added to that of the parameters of the model."""
         with torch.enable_grad():
-            signal, noise, r = self.signal(model), self.noise(model), self.residuals(model)
-            root = self.factor(signal.detach(), noise.detach())
-            if root is None:
-                return -math.inf
-            weights = torch.cholesky_solve(r.detach()[:, :, None], root)
-            # d log p = tr(G dA) - a^T dr  with  a = A^-1 r  and  G = 1/2 (a a^T - A^-1)
-            slopes = 0.5 * (weights @ weights.mT - torch.cholesky_inverse(root))
-            linear = (slopes * signal).sum() + (slopes.diagonal(dim1=1, dim2=2) * noise).sum()
-            linear = linear - (weights[:, :, 0] * r).sum() + model.log_prior()
-            linear = linear + sum(model.log_scatter(part) for part in self.parts)
-            linear.backward()
+            factors, noise, r = self.factors(model), self.noise(model), self.residuals(model)
+        expanded = [[self.expand(one, k) for k, one in enumerate(term)] for term in factors]
+        root = self.factor(reduce(torch.add, [reduce(torch.mul, term) for term in expanded]), noise.detach())
+        if root is None:
+            return -math.inf
+        weights = torch.cholesky_solve(r.detach()[:, :, None], root)
+        # d log p = tr(G dA) - a^T dr  with  a = A^-1 r  and  G = 1/2 (a a^T - A^-1)
+        slopes = torch.cholesky_inverse(root).sub_(weights @ weights.mT).mul_(-0.5)
+        with torch.enable_grad():
+            linear = (slopes.diagonal(dim1=1, dim2=2) * noise).sum() - (weights[:, :, 0] * r).sum()
+            linear = linear + log_prior(model, self.data) + sum(model.log_scatter(part) for part in self.parts)
+        roots, gradients = [linear], [torch.ones_like(linear)]
+        for term, full in zip(factors, expanded, strict=True):
+            for k, one in enumerate(term):
+                # d log p / d K_k = S^T (G * product of all other factors) S
+                rest = reduce(torch.mul, [other for j, other in enumerate(full) if j != k], slopes)
+                roots.append(one)
+                gradients.append(self._contract(rest, k))
+        # Factors whose kernels have no free parameters have no derivative.
+        pairs = [(one, by) for one, by in zip(roots, gradients, strict=True) if one.requires_grad]
+        torch.autograd.backward([one for one, _ in pairs], [by for _, by in pairs])
         self.evaluations += 1
         with torch.no_grad():
             total = self._total(model, (r * weights[:, :, 0]).sum(), root)
         if self.progress is not None:
             self.progress(self.evaluations, total / self.num_observed)
         return total
+
+    def _contract(self, slopes: Tensor, k: int) -> Tensor:
+        """The transpose of `expand`."""
+        if self.places:
+            return self.places[k].mT @ slopes @ self.places[k]
+        return slopes * self.present[:, :, None] * self.present[:, None, :]
 
     @torch.no_grad()
     def best_scale(self, model: LatentKroneckerGP, ratios: Sequence[float]) -> tuple[float, float, float]:

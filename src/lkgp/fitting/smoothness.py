@@ -139,7 +139,8 @@ def choose_forms(
     """
     parts = make_parts(data, seed)
     ranges = [length_limits(data, parts, k) for k in range(len(forms))]
-    search = FormSearch(Composite(parts.parts, progress), Composite(parts.some().parts), ranges, parts.observations)
+    composite, coarse = Composite(parts.parts, data, progress), Composite(parts.some().parts, data)
+    search = FormSearch(composite, coarse, ranges, parts.observations)
     begun, free = copy.deepcopy(model), [k for k, some in enumerate(forms) if some]
     kernels = [some[0].kernel if some else kernel for some, kernel in zip(forms, begun.kernels, strict=True)]
     begun.terms[0].kernels = torch.nn.ModuleList(kernels)  # type: ignore[assignment]

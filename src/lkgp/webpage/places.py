@@ -38,7 +38,9 @@ class PlaceMap:
 def choose_map_factor(layout: Layout) -> tuple[Factor | None, list[str]]:
     """The factor that is drawn as a map, None if there is only time; and the dimensions of which one slice is shown."""
     candidates = [factor for factor in layout.factors if layout.time not in factor.dims]
-    chosen = max(candidates, key=lambda factor: (factor.kind in ("sphere", "plane"), len(factor.dims)), default=None)
+    chosen = max(
+        candidates, key=lambda factor: (factor.kind in ("sphere", "map", "plane"), len(factor.dims)), default=None
+    )
     return chosen, [dim for factor in candidates if factor is not chosen for dim in factor.dims]
 
 
@@ -63,9 +65,12 @@ def map_places(layout: Layout, factor: Factor | None) -> PlaceMap:
             cell_size = (typical_step(x), typical_step(y))
         else:  # a curvilinear grid is drawn by its rows and columns
             x, y, axes = index[1].astype(float), -index[0].astype(float), None
-    elif factor.kind == "plane" and len(factor.dims) == 2:
+    elif factor.kind in ("map", "plane") and len(factor.dims) == 2 and factor.coords == factor.dims:
         y, x = columns[0].astype(float), columns[1].astype(float)
         cell_size, axes = (typical_step(x), typical_step(y)), (factor.coords[1], factor.coords[0])
+    elif factor.kind in ("map", "plane") and len(factor.dims) == 1:
+        y, x = columns[0].astype(float), columns[1].astype(float)
+        cell_size, axes, dots = (station_cell(x), station_cell(y)), (factor.coords[1], factor.coords[0]), True
     else:
         x, y = np.arange(index.shape[1], dtype=float), np.zeros(index.shape[1])
     places = [{"x": float(a), "y": float(b), "label": label} for a, b, label in zip(x, y, labels, strict=True)]
