@@ -93,17 +93,15 @@ def fill(
         opened.check_output(output)
         fields = [opened.dataset[name] for name in opened.variables]
         models = paths.model_files(opened.variables)
-        choice = FactorChoice.read(space, opened.time, factor)
+        choice = FactorChoice.read(space, opened.time, factor, smoothness)
         for field in fields:
             check(field, space=choice.space, time=choice.time, factors=choice.factors, max_gap=max_gap)
-        limit = read_size(max_memory)
         variables = [
             fill_variable(
                 field,
                 choice,
-                smoothness=smoothness,
                 seed=seed,
-                max_memory=limit,
+                max_memory=read_size(max_memory),
                 smooth=smooth,
                 never_observed=never_observed,
                 max_gap=max_gap,
