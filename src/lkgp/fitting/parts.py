@@ -15,8 +15,8 @@ from lkgp.data.grid import PartialGrid
 from lkgp.data.readers import Observations
 from lkgp.data.subsets import without_empty_points
 
-# How many observations a part has, at most. The equations of a part are solved densely: on one core, 12 parts of 300
-# take a tenth of a second with their gradient.
+# How many observations a part has, at most; with fewer data, a series of parts holds about every observation once. The
+# equations of a part are solved densely: on one core, 12 parts of 300 take a tenth of a second with their gradient.
 PART_OBSERVATIONS = 300
 # How many series of parts there are, at most, each with every thinning once; with several factors, one more than these.
 MOST_SERIES = 3
@@ -65,10 +65,11 @@ def make_parts(data: Observations, seed: int) -> Parts:
     if grid.num_observed <= WHOLE:
         return Parts([data], grid.num_observed, ((1,),) * width)
     generator = torch.Generator().manual_seed(seed)
-    series = min(max(MOST_SERIES, 1 + width), math.ceil(grid.num_observed / (LEVELS * PART_OBSERVATIONS)))
+    most = min(PART_OBSERVATIONS, math.ceil(grid.num_observed / LEVELS))
+    series = min(max(MOST_SERIES, 1 + width), math.ceil(grid.num_observed / (LEVELS * most)))
     turns = []
     for number in range(series):
-        sizes = points_per_factor(grid, None if number == 0 or width == 1 else (number - 1) % width)
+        sizes = points_per_factor(grid, most, None if number == 0 or width == 1 else (number - 1) % width)
         levels = [thinnings(n, size) for n, size in zip(grid.shape, sizes, strict=True)]
         orders = [torch.randperm(LEVELS, generator=generator) for _ in range(width)]
         if number == 0:
@@ -83,7 +84,7 @@ def make_parts(data: Observations, seed: int) -> Parts:
                 neighbours(x.cpu(), int(grid.axis_index[k][centre]), sizes[k], thinning[k], generator)
                 for k, x in enumerate(grid.coords)
             ]
-            found = observations_at(grid, chosen, generator)
+            found = observations_at(grid, chosen, most, generator)
             best = found if len(found) > len(best) else best
             if len(best) >= FEWEST_OBSERVATIONS:
                 break
@@ -93,14 +94,15 @@ def make_parts(data: Observations, seed: int) -> Parts:
     return Parts(parts, int(used.sum()), used_thinnings)
 
 
-def points_per_factor(grid: PartialGrid, favoured: int | None) -> list[int]:
+def points_per_factor(grid: PartialGrid, most: int, favoured: int | None) -> list[int]:
     """How many points of each factor a part has, so that it has about as many observations as it may.
 
     All factors have the same number, or all their points if these are fewer.
 
+    most: the number of observations that it may have
     favoured: a factor that has as many points as possible, while the others have few
     """
-    cells = PART_OBSERVATIONS * grid.num_cells / grid.num_observed
+    cells = most * grid.num_cells / grid.num_observed
     sizes: dict[int, int] = {}
     # The favoured factor last, otherwise the shortest first: the fewer points it has, the more the others have.
     for place, k in enumerate(sorted(range(len(grid.shape)), key=lambda k: (k == favoured, grid.shape[k]))):
@@ -130,10 +132,10 @@ def neighbours(coords: Tensor, centre: int, size: int, thinning: int, generator:
     return torch.cat([drawn, torch.tensor([centre])]).sort().values
 
 
-def observations_at(grid: PartialGrid, chosen: Sequence[Tensor], generator: torch.Generator) -> Tensor:
+def observations_at(grid: PartialGrid, chosen: Sequence[Tensor], most: int, generator: torch.Generator) -> Tensor:
     """The observations at the chosen points of all factors, as positions among all of them, ascending.
 
-    If they are more than a part may have, a random choice.
+    If they are more than `most`, a random choice.
     """
     inside = torch.ones(grid.num_observed, dtype=torch.bool)
     for n, index, points in zip(grid.shape, grid.axis_index, chosen, strict=True):
@@ -141,8 +143,8 @@ def observations_at(grid: PartialGrid, chosen: Sequence[Tensor], generator: torc
         member[points] = True
         inside &= member[index.cpu()]
     found = torch.nonzero(inside).flatten()
-    if len(found) > PART_OBSERVATIONS:
-        found = found[torch.randperm(len(found), generator=generator)[:PART_OBSERVATIONS]].sort().values
+    if len(found) > most:
+        found = found[torch.randperm(len(found), generator=generator)[:most]].sort().values
     return found
 
 
