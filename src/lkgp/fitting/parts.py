@@ -18,8 +18,9 @@ from lkgp.data.subsets import without_empty_points
 # How many observations a part has, at most; with fewer data, a series of parts holds about every observation once. The
 # equations of a part are solved densely: on one core, 12 parts of 300 take a tenth of a second with their gradient.
 PART_OBSERVATIONS = 300
-# How many series of parts there are, at most, each with every thinning once; with several factors, one more than these.
-MOST_SERIES = 3
+# How many series of parts there are, at most, each with every thinning once: with a single factor; and with several,
+# for each of them, after a first one for all.
+MOST_SERIES, SERIES_PER_FACTOR = 3, 2
 # Data with at most this many observations are a single part.
 WHOLE = 400
 # The number of different thinnings t, from 1 to that at which a part spans all points.
@@ -54,6 +55,19 @@ class Parts:
         return Parts(self.parts[:LEVELS], self.observations, self.thinnings)
 
 
+def part_sizes(observed: int, width: int) -> tuple[int, int]:
+    """The largest number of observations in a part, and the number of parts.
+
+    observed: the number of all observations
+    width: the number of factors
+    """
+    if observed <= WHOLE:
+        return observed, 1
+    most = min(PART_OBSERVATIONS, math.ceil(observed / LEVELS))
+    series = MOST_SERIES if width == 1 else 1 + SERIES_PER_FACTOR * width
+    return most, LEVELS * min(series, math.ceil(observed / (LEVELS * most)))
+
+
 def make_parts(data: Observations, seed: int) -> Parts:
     """Parts around random observations, at several thinnings of every factor; all data if they are few.
 
@@ -62,13 +76,12 @@ def make_parts(data: Observations, seed: int) -> Parts:
     """
     data = without_empty_points(data)
     grid, width = data.grid, len(data.grid.shape)
-    if grid.num_observed <= WHOLE:
+    most, count = part_sizes(grid.num_observed, width)
+    if count == 1:
         return Parts([data], grid.num_observed, ((1,),) * width)
     generator = torch.Generator().manual_seed(seed)
-    most = min(PART_OBSERVATIONS, math.ceil(grid.num_observed / LEVELS))
-    series = min(max(MOST_SERIES, 1 + width), math.ceil(grid.num_observed / (LEVELS * most)))
     turns = []
-    for number in range(series):
+    for number in range(count // LEVELS):
         sizes = points_per_factor(grid, most, None if number == 0 or width == 1 else (number - 1) % width)
         levels = [thinnings(n, size) for n, size in zip(grid.shape, sizes, strict=True)]
         orders = [torch.randperm(LEVELS, generator=generator) for _ in range(width)]

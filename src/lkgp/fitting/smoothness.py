@@ -20,7 +20,7 @@ from lkgp.data.readers import Observations
 from lkgp.fitting.candidates import CLOSE, LONGEST, Lengths, designs, length_range
 from lkgp.fitting.composite import Composite, maximise
 from lkgp.fitting.objective import Progress
-from lkgp.fitting.parts import Parts, make_parts
+from lkgp.fitting.parts import Parts, make_parts, part_sizes
 from lkgp.fitting.profile import multiply, output_scales, set_value
 from lkgp.model import LatentKroneckerGP
 
@@ -34,6 +34,17 @@ RICH_STARTS = 2
 FIRST_STEPS, HOPELESS = 12, 0.03
 # The choice along one factor depends on those along the others; they are compared again at most this many times.
 MOST_ROUNDS = 2
+
+
+# About how many evaluations of the composite likelihood a comparison takes for every form of every factor, and the
+# multiplications of one, in units of m^3 for a part of m observations: a Cholesky factor, its inverse and products.
+EVALUATIONS, CUBES = 40, 2.0
+
+
+def comparison_cost(observed: int, forms: Sequence[Sequence["Form"]]) -> float:
+    """About how many multiplications `choose_forms` takes for so many observations."""
+    size, count = part_sizes(observed, len(forms))
+    return EVALUATIONS * sum(len(some) for some in forms) * CUBES * count * float(size) ** 3
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,7 +13,7 @@ from gpytorch.kernels import Kernel
 import xarray as xr
 from lkgp.errors import InputError
 from lkgp.fitting import BFGS
-from lkgp.fitting.smoothness import Form
+from lkgp.fitting.smoothness import Form, comparison_cost
 from lkgp.gp import LKGP
 from lkgp.model import Mean, Noise, learned_noise
 from lkgp.report import print_progress
@@ -170,6 +170,7 @@ class PreparedField(NamedTuple):
             self.points,
             self.values,
             sufficient_observations=SUFFICIENT_OBSERVATIONS,
+            beforehand=comparison_cost(int(np.isfinite(self.values).sum()), self.forms),
             notes=self.notes + choice,
         )
 
