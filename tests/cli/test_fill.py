@@ -149,6 +149,19 @@ def test_the_models_of_several_variables_have_names_of_their_own(small, tmp_path
     assert not (tmp_path / "m.lkgp").exists()
 
 
+def test_the_kernels_that_were_tried_are_told(small, tmp_path):
+    arguments = ("fill", small, tmp_path / "o.nc", "--overwrite")
+    (found,) = json.loads(run(*arguments, "--json", "--quiet").output)["variables"]
+    compared = found["kernels"][-1]
+    assert compared["factor"] == "time"
+    assert len(compared["candidates"]) > 1
+    best = compared["candidates"][0]["name"]
+    assert any(note.startswith(f"{best} along time") for note in found["chosen"])
+    assert f"chosen     {best} along time" in run(*arguments).output
+    (fixed,) = json.loads(run(*arguments, "--smoothness", "1.5", "--json", "--quiet").output)["variables"]
+    assert fixed["kernels"] == []
+
+
 def test_ctrl_c_while_a_model_is_kept_tells_what_is_written(small, tmp_path, monkeypatch):
     def stop(*_):
         raise Stopped

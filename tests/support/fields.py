@@ -2,7 +2,7 @@
 
 import numpy as np
 import pandas as pd
-from oracle import Oracle, matern52, periodic
+from oracle import Oracle, matern, periodic, rational_quadratic
 
 import xarray as xr
 from lkgp.data.standardization import Standardization
@@ -49,6 +49,25 @@ def kilometres(lat, lon):
     return 6371.0 * np.stack([np.cos(a) * np.cos(b), np.cos(a) * np.sin(b), np.sin(a)], axis=1)
 
 
+def dense_kernel(kernel, unit):
+    """A fitted kernel over scaled coordinates as a function of unscaled ones; unit: the scale."""
+    name = type(kernel).__name__
+    if name == "ScaleKernel":
+        inner, factor = dense_kernel(kernel.base_kernel, unit), kernel.outputscale.item()
+        return lambda x, z: factor * inner(x, z)
+    if name in ("AdditiveKernel", "ProductKernel"):
+        parts = [dense_kernel(part, unit) for part in kernel.kernels]
+        combine = np.sum if name == "AdditiveKernel" else np.prod
+        return lambda x, z: combine([part(x, z) for part in parts], axis=0)
+    length = kernel.lengthscale.item()
+    if name == "PeriodicKernel":
+        return lambda x, z: periodic(x, z, length, kernel.period_length.item() * unit)
+    if name == "RQKernel":
+        return lambda x, z: rational_quadratic(x, z, length * unit, kernel.alpha.item())
+    assert name == "MaternKernel"
+    return lambda x, z: matern(x, z, length * unit, kernel.nu)
+
+
 def oracle_of(model, places, days, values):
     """The dense model with the hyperparameters of a `FieldModel`.
 
@@ -59,21 +78,10 @@ def oracle_of(model, places, days, values):
     unit = [scaling.scale[0] for scaling in model.layout.scalings]
     standardized = Standardization.of(model.gp.observations_, coords=False).values
     shift, scale = float(standardized.shift), float(standardized.scale)
-    weather, cycle = time.kernels
-    repeats, changes = cycle.base_kernel.kernels
-
-    def number(x):
-        return x.detach().numpy().item()
-
-    def over_time(x, z):
-        first = number(weather.outputscale) * matern52(x, z, number(weather.base_kernel.lengthscale) * unit[1])
-        repeat = periodic(x, z, number(repeats.lengthscale), number(repeats.period_length) * unit[1])
-        return first + number(cycle.outputscale) * repeat * matern52(x, z, number(changes.lengthscale) * unit[1])
-
-    kernels = [lambda x, z: matern52(x, z, number(space.lengthscale) * unit[0]), over_time]
+    kernels = [dense_kernel(space, unit[0]), dense_kernel(time, unit[1])]
     scaled = (values - shift) / scale
     return (
-        Oracle(kernels, [places, days[:, None]], scaled, number(fitted.noise_variance()), number(fitted.mean.constant)),
+        Oracle(kernels, [places, days[:, None]], scaled, fitted.noise_variance().item(), fitted.mean.constant.item()),
         shift,
         scale,
     )

@@ -12,9 +12,19 @@ def squared_exponential(x, z, lengthscale):
 
 
 def matern52(x, z, lengthscale):
+    return matern(x, z, lengthscale, 2.5)
+
+
+def matern(x, z, lengthscale, nu):
+    """nu: 0.5, 1.5 or 2.5."""
     difference = (x[:, None, :] - z[None, :, :]) / lengthscale
-    r = np.sqrt(5.0) * np.sqrt((difference**2).sum(axis=-1))
-    return (1 + r + r**2 / 3) * np.exp(-r)
+    r = np.sqrt(2 * nu) * np.sqrt((difference**2).sum(axis=-1))
+    return {0.5: 1.0, 1.5: 1 + r, 2.5: 1 + r + r**2 / 3}[nu] * np.exp(-r)
+
+
+def rational_quadratic(x, z, lengthscale, alpha):
+    difference = (x[:, None, :] - z[None, :, :]) / lengthscale
+    return (1 + (difference**2).sum(axis=-1) / (2 * alpha)) ** -alpha
 
 
 def periodic(x, z, lengthscale, period):

@@ -63,7 +63,11 @@ def test_stations_levels_members_and_grids_that_are_not_regular():
         dims=("depth", "x", "y"),
         coords={"depth": [0.0, 10.0], "x": [1.0, 2, 3], "y": np.arange(4.0)},
     )
-    assert factor_kinds(levels, space=("x", "y")) == [(("x", "y"), "plane"), (("depth",), "number")]
+    assert factor_kinds(levels, space=("x", "y")) == [(("x", "y"), "map"), (("depth",), "number")]
+    assert factor_kinds(levels) == [(("x", "y"), "map"), (("depth",), "number")]
+    levels.x.attrs["units"] = "km"
+    assert factor_kinds(levels) == [(("x", "y"), "plane"), (("depth",), "number")]
+    assert factor_kinds(levels, factors=["x", "y", "depth"])[:2] == [(("x",), "number"), (("y",), "number")]
     lon, lat = np.meshgrid(np.arange(4.0), np.arange(50.0, 53.0))
     curved = xr.DataArray(
         np.zeros((3, 4)), dims=("j", "i"), coords={"lat": (("j", "i"), lat), "lon": (("j", "i"), lon)}
@@ -73,11 +77,53 @@ def test_stations_levels_members_and_grids_that_are_not_regular():
         choose_factors(xr.DataArray(np.zeros((2, 3)), dims=("x", "y"), coords={"y": [1, 2, 3]}))
 
 
-def test_too_many_places_become_two_factors(monkeypatch, field):
-    monkeypatch.setattr("lkgp.xarray.factors.MAX_PLACES", 10)
-    factors, notes = choose_factors(field)
-    assert [factor.dims for factor in factors] == [("latitude",), ("longitude",), ("time",)]
-    assert "19 places are too many for one" in notes[0]
+def test_places_are_one_factor_however_many():
+    lat, lon = np.linspace(-60, 60, 120), np.linspace(0, 100, 200)
+    many = xr.DataArray(np.zeros((120, 200)), dims=("lat", "lon"), coords={"lat": lat, "lon": lon})
+    assert factor_kinds(many) == [(("lat", "lon"), "sphere")]
+    assert factor_kinds(many, factors=["lat", "lon"]) == [(("lat",), "number"), (("lon",), "longitude")]
+
+
+def plain_map(names=("a", "b"), units=(None, None), extents=(1.0, 1.0), time=None):
+    coords = {
+        name: (name, np.linspace(0, extent, 4), {} if unit is None else {"units": unit})
+        for name, unit, extent in zip(names, units, extents, strict=True)
+    }
+    found = xr.DataArray(np.zeros((4, 4)), dims=names, coords=coords)
+    return found if time is None else found.expand_dims(time=pd.date_range("2020", periods=time))
+
+
+def test_the_numbers_of_a_plain_map_are_one_factor():
+    both = ("a", "b")
+    factors, notes = choose_factors(plain_map(units=("m", "m")))
+    assert [(factor.dims, factor.kind) for factor in factors] == [(both, "map")]
+    assert "a and b form one factor over places" in notes[0]
+    # Without units, or with very different extents, each direction has its own scale.
+    assert factor_kinds(plain_map()) == [(both, "plane")]
+    assert factor_kinds(plain_map(units=("m", "m"), extents=(1.0, 100.0))) == [(both, "plane")]
+    # The names of map coordinates are enough.
+    assert factor_kinds(plain_map(("y", "x"))) == [(("y", "x"), "map")]
+    assert factor_kinds(plain_map(("y", "x"), time=3)) == [(("y", "x"), "map"), (("time",), "time")]
+    # Numbers of different units are no places, and neither are numbers beside time.
+    assert factor_kinds(plain_map(units=("m", "s"))) == [(("a",), "number"), (("b",), "number")]
+    assert factor_kinds(plain_map(), time="a") == [(("b",), "number"), (("a",), "time")]
+
+
+def test_stations_with_x_and_y_are_places_on_a_map():
+    stations = xr.DataArray(
+        np.zeros((3, 4)),
+        dims=("station", "time"),
+        coords={
+            "x": ("station", [0.0, 1.0, 5.0], {"units": "km"}),
+            "y": ("station", [0.0, 2.0, 1.0], {"units": "km"}),
+            "time": pd.date_range("2020", periods=4),
+        },
+    )
+    factors, _ = choose_factors(stations)
+    assert [(f.dims, f.kind, f.coords) for f in factors] == [
+        (("station",), "map", ("y", "x")),
+        (("time",), "time", ("time",)),
+    ]
 
 
 def test_a_dimension_along_which_places_do_not_vary_is_no_part_of_space(field):

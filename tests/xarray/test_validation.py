@@ -119,7 +119,7 @@ def test_the_order_of_times_in_the_field_does_not_matter():
 
 def test_large_fields_are_validated_in_a_window_of_time(monkeypatch):
     field = small_field(places=(3, 4), times=120)
-    model = lkgp.xarray.fit(field)
+    model = lkgp.xarray.fit(field, smoothness=2.5)
     monkeypatch.setattr("lkgp.xarray.validation.MAX_CELLS", 60 * 11)  # one place has no value at all
     checked = model.validate()
     assert "in 60 of the 120 times" in checked.how
@@ -132,7 +132,7 @@ def test_large_fields_are_validated_in_a_window_of_time(monkeypatch):
 
 def test_error_bars_are_calibrated_on_withheld_cells():
     field = small_field(places=(3, 4), times=60)
-    model = lkgp.xarray.fit(field)
+    model = lkgp.xarray.fit(field, smoothness=2.5)
     checked = model.validate()
     plain, wide = model.fill(field), model.fill(field, calibrate=checked)
     assert checked.factor != 1.0

@@ -21,6 +21,7 @@ from lkgp.cli.options import (
     NoStd,
     Overwrite,
     Quiet,
+    Smoothness,
     Space,
     Station,
     Time,
@@ -55,6 +56,7 @@ def fill(
     space: Space = None,
     time: Time = None,
     factor: Factors = None,
+    smoothness: Smoothness = None,
     station: Station = None,
     date_format: DateFormat = None,
     smooth: Smooth = False,
@@ -91,16 +93,15 @@ def fill(
         opened.check_output(output)
         fields = [opened.dataset[name] for name in opened.variables]
         models = paths.model_files(opened.variables)
-        choice = FactorChoice.read(space, opened.time, factor)
+        choice = FactorChoice.read(space, opened.time, factor, smoothness)
         for field in fields:
             check(field, space=choice.space, time=choice.time, factors=choice.factors, max_gap=max_gap)
-        limit = read_size(max_memory)
         variables = [
             fill_variable(
                 field,
                 choice,
                 seed=seed,
-                max_memory=limit,
+                max_memory=read_size(max_memory),
                 smooth=smooth,
                 never_observed=never_observed,
                 max_gap=max_gap,

@@ -33,7 +33,14 @@ class FilledVariable:
         report = self.fitted.gp.report_.to_dict()
         del report["history"], report["residuals"], report["sample_residuals"]
         checked = None if self.checked is None else self.checked.to_dict()
-        return {"name": self.fitted.name, "filled": self.count, "report": report, "validation": checked}
+        return {
+            "name": self.fitted.name,
+            "filled": self.count,
+            "report": report,
+            "chosen": self.fitted.notes,
+            "kernels": self.fitted.tried,
+            "validation": checked,
+        }
 
 
 def fill_variable(
@@ -61,6 +68,7 @@ def fill_variable(
             space=choice.space,
             time=choice.time,
             factors=choice.factors,
+            smoothness=choice.smoothness,
             seed=seed,
             max_memory=max_memory,
             progress=progress,
@@ -77,5 +85,5 @@ def fill_variable(
             std=std,
         )
     if print_report:
-        print_line(str(fitted.gp.report_))
+        print_line("\n".join([str(fitted.gp.report_), *(f"chosen     {note}" for note in fitted.notes)]))
     return FilledVariable(fitted, filled, checked)

@@ -20,6 +20,10 @@ Factors = Annotated[
         "--factor", help="Instead of --space and --time: the dimensions of one factor; repeat for each factor."
     ),
 ]
+Smoothness = Annotated[
+    float | None,
+    typer.Option(help="Use Matern kernels of this smoothness (0.5, 1.5 or 2.5) instead of choosing by likelihood."),
+]
 Station = Annotated[str | None, typer.Option(help="For tables: the column that identifies the station.")]
 DateFormat = Annotated[
     str | None, typer.Option(help="For tables: the date format if it is not ISO 8601, for example %d.%m.%Y.")
@@ -51,18 +55,24 @@ UNITS = {
 
 @dataclass(frozen=True)
 class FactorChoice:
-    """Which dimensions form the factors, as `lkgp.xarray.fit` takes them; what is None is found from the file."""
+    """Which dimensions form the factors, and how smooth the field is along them, as `lkgp.xarray.fit` takes them.
+
+    What is None is found from the file.
+    """
 
     space: tuple[str, ...] | None
     time: str | None
     factors: list[tuple[str, ...]] | None
+    smoothness: float | None = None
 
     @classmethod
-    def read(cls, space: str | None, time: str | None, factors: list[str] | None) -> "FactorChoice":
-        """From the text of --space, --time and --factor; the last takes the place of the others."""
+    def read(
+        cls, space: str | None, time: str | None, factors: list[str] | None, smoothness: float | None = None
+    ) -> "FactorChoice":
+        """From the text of --space, --time and --factor, of which the last takes the place of the others."""
         if factors:
-            return cls(None, None, [split_names(text) for text in factors])
-        return cls(split_names(space) if space is not None else None, time, None)
+            return cls(None, None, [split_names(text) for text in factors], smoothness)
+        return cls(split_names(space) if space is not None else None, time, None, smoothness)
 
 
 def split_names(text: str) -> tuple[str, ...]:

@@ -108,19 +108,24 @@ class Search:
             chosen = plan(self.model, self.data, self.method, self.max_memory)
             return FitResult(self.model, chosen, BFGS(), [], 0, True, "no hyperparameter is free", 0.0)
         periods, notes = start_periods(self.model, self.data)
-        sufficient = None if self.optimizer == "auto" else self.optimizer.sufficient_observations
+        own = BFGS() if self.optimizer == "auto" else self.optimizer
+        sufficient, fitted_on = own.sufficient_observations, own.fitted_on
+        if fitted_on is not None and fitted_on >= (math.inf if sufficient is None else sufficient):
+            reason = f"the given values were kept, fitted on {fitted_on} of the observations"
+            return FitResult(self.model, self._plan(), BFGS(), [], 0, True, reason, 0.0, notes)
         given = get_state(self.model)
-        begun = self._explore(periods)
+        begun = self._explore(periods) if fitted_on is None else None
         if begun is not None and begun.interrupted:
             return self._interrupted(began, notes)
         notes += [] if begun is None else [begun.note]
-        others, from_part = ([], False) if begun is None else (begun.others, not begun.whole)
+        others, from_part = ([], fitted_on is not None) if begun is None else (begun.others, not begun.whole)
         part = search_parts(
             self.model,
             self.data,
             periods,
             others=others,
             from_part=from_part,
+            only_sufficient=fitted_on is not None,
             sufficient=sufficient,
             seed=self.seed,
             progress=self.progress,
@@ -142,14 +147,14 @@ class Search:
         if part is not None and sufficient is not None and part.observations >= sufficient:
             reason = f"{part.reason}, on {part.observations} of the observations"
             seconds = time.perf_counter() - began
-            history, products = part.history, part.products
-            return FitResult(self.model, chosen, picked, history, products, part.converged, reason, seconds, notes)
+            return FitResult(
+                self.model, chosen, picked, part.history, part.products, part.converged, reason, seconds, notes
+            )
         objective = self._objective(method)
         if begin_where_possible(objective, others):
             notes.append("began at the given values, because the likelihood could not be computed at better ones")
             chosen = self._plan()
-            method = chosen.method
-            objective = self._objective(method)
+            objective = self._objective(method := chosen.method)
         outcome = picked.maximise(objective, from_part=from_part or part is not None)
         objective, history = outcome.objective, outcome.objective.history
         if objective.ended_at_the_limit() and not outcome.interrupted:

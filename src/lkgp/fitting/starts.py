@@ -7,7 +7,7 @@ import numpy as np
 from torch import Tensor
 
 from lkgp.data.readers import Observations
-from lkgp.data.subsets import coarse_levels
+from lkgp.data.subsets import coarse_levels, largest_part
 from lkgp.fitting.exploration import COARSE_IMPROVEMENT, PROMISING, State, get_state, set_state
 from lkgp.fitting.objective import Objective, Progress
 from lkgp.fitting.optimizers import BFGS
@@ -47,6 +47,7 @@ def search_parts(
     *,
     others: list[State],
     from_part: bool,
+    only_sufficient: bool,
     sufficient: int | None,
     seed: int,
     progress: Progress | None,
@@ -61,12 +62,17 @@ def search_parts(
         subset, and only if it has the `sufficient` number of observations to end the search
     others: further hyperparameters at which a search may begin; see `begin_where_possible`
     from_part: whether the present hyperparameters are an optimum on few observations
+    only_sufficient: whether subsets are left out that cannot end the search
     """
     found: PartialSearch | None = None
     sizes: tuple[int, ...] = ()
+    if only_sufficient and (sufficient is None or largest_part(data.grid.num_observed) < sufficient):
+        return None
     parts = list(coarse_levels(data, seed))
     for part in parts:
         ends = sufficient is not None and part is parts[-1] and part.grid.num_observed >= sufficient
+        if only_sufficient and not ends:
+            continue
         for period in periods:
             period.requires_grad_(ends)
         if not any(p.requires_grad for p in model.parameters()):

@@ -59,7 +59,7 @@ def choose_map_factor(layout: Layout) -> tuple[Factor | None, list[str]]:
     Two factors that are the two axes of a map are drawn together, as one factor would be that has both dimensions.
     """
     candidates = [factor for factor in layout.factors if layout.time not in factor.dims]
-    chosen = max(candidates, key=lambda factor: (factor.kind in ("sphere", "plane"), len(factor.dims)), default=None)
+    chosen = max(candidates, key=lambda factor: (factor.kind in ("sphere", "map", "plane"), len(factor.dims)), default=None)
     if chosen is not None and len(chosen.dims) == 1 and chosen.kind in AXES:
         chosen = join_axes(layout.field, [factor for factor in candidates if factor.kind in AXES]) or chosen
     on_map = chosen.dims if chosen is not None else ()
@@ -97,11 +97,12 @@ def map_places(layout: Layout, factor: Factor | None) -> PlaceMap:
         return grid_places(field, factor, columns)
     columns = [column[drawn] for column in columns]
     labels = place_labels(layout, factor, columns, drawn)
-    if factor.kind == "sphere" and len(factor.dims) == 1:
-        x, y = unwrap_longitude(columns[1].astype(float)), columns[0].astype(float)
+    if factor.kind in ("sphere", "map", "plane") and len(factor.dims) == 1:
+        x, y = columns[1].astype(float), columns[0].astype(float)
+        x = unwrap_longitude(x) if factor.kind == "sphere" else x
         cell_size = (station_cell(x), station_cell(y))
         return PlaceMap(drawn, x, y, labels, cell_size, axis_titles(field, factor), dots=True)
-    if factor.kind in ("sphere", "plane") and len(factor.dims) == 2:  # no regular grid: drawn by rows and columns
+    if factor.kind in ("sphere", "map", "plane") and len(factor.dims) == 2:  # no regular grid: drawn by rows and columns
         rows, columns_of = np.indices([field.sizes[dim] for dim in factor.dims]).reshape(2, -1)[:, drawn].astype(float)
         return PlaceMap(drawn, columns_of, -rows, labels)
     return PlaceMap(drawn, np.arange(len(drawn), dtype=float), np.zeros(len(drawn)), labels)
@@ -109,7 +110,7 @@ def map_places(layout: Layout, factor: Factor | None) -> PlaceMap:
 
 def is_grid(field: xr.DataArray, factor: Factor) -> bool:
     """Whether the places of a factor are the product of two axes."""
-    on_map = factor.kind in ("sphere", "plane") and len(factor.dims) == 2
+    on_map = factor.kind in ("sphere", "map", "plane") and len(factor.dims) == 2
     return on_map and all(field[name].ndim == 1 for name in factor.coords[:2])
 
 
@@ -140,7 +141,7 @@ def grid_places(field: xr.DataArray, factor: Factor, columns: list[np.ndarray]) 
         (typical_step(x), typical_step(y)),
         axis_titles(field, factor),
         grid=grid,
-        same_scale=factor.kind == "plane" and units[0] == units[1],
+        same_scale=factor.kind in ("map", "plane") and units[0] == units[1],
     )
 
 

@@ -29,6 +29,7 @@ class FieldAccessor:
         time: str | None = None,
         factors: Sequence[Dims] | None = None,
         kernels: Sequence[Kernel] | None = None,
+        smoothness: float | None = None,
         seed: int = 0,
         progress: bool | Callable[[int, float], None] = False,
         max_memory: float | None = None,
@@ -49,6 +50,7 @@ class FieldAccessor:
             time=time,
             factors=factors,
             kernels=kernels,
+            smoothness=smoothness,
             seed=seed,
             progress=progress,
             max_memory=max_memory,
@@ -70,6 +72,7 @@ class FieldAccessor:
         time: str | None = None,
         factors: Sequence[Dims] | None = None,
         kernels: Sequence[Kernel] | None = None,
+        smoothness: float | None = None,
         seed: int = 0,
         progress: bool | Callable[[int, float], None] = False,
         max_memory: float | None = None,
@@ -82,6 +85,7 @@ class FieldAccessor:
             time=time,
             factors=factors,
             kernels=kernels,
+            smoothness=smoothness,
             seed=seed,
             progress=progress,
             max_memory=max_memory,
@@ -95,10 +99,19 @@ class FieldAccessor:
         time: str | None = None,
         factors: Sequence[Dims] | None = None,
         kernels: Sequence[Kernel] | None = None,
+        smoothness: float | None = None,
         max_memory: float | None = None,
     ) -> Preview:
         """What is missing, and what filling it would cost; see `lkgp.xarray.inspect`."""
-        return inspect(self._field, space=space, time=time, factors=factors, kernels=kernels, max_memory=max_memory)
+        return inspect(
+            self._field,
+            space=space,
+            time=time,
+            factors=factors,
+            kernels=kernels,
+            smoothness=smoothness,
+            max_memory=max_memory,
+        )
 
 
 @xr.register_dataset_accessor("lkgp")
@@ -116,6 +129,7 @@ class DatasetAccessor:
         time: str | None = None,
         factors: Sequence[Dims] | None = None,
         kernels: Sequence[Kernel] | None = None,
+        smoothness: float | None = None,
         seed: int = 0,
         progress: bool | Callable[[int, float], None] = False,
         max_memory: float | None = None,
@@ -136,6 +150,7 @@ class DatasetAccessor:
             time=time,
             factors=factors,
             kernels=kernels,
+            smoothness=smoothness,
             seed=seed,
             progress=progress,
             max_memory=max_memory,

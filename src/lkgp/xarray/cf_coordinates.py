@@ -1,4 +1,4 @@
-"""Which coordinates of a field are latitude, longitude, height and time, by CF attributes or by their names."""
+"""Which coordinates of a field are latitude, longitude, x, y, height and time, by CF attributes or by their names."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -17,6 +17,8 @@ class CFCoordinates:
     longitude: str | None
     height: str | None
     time: str | None
+    x: str | None = None
+    y: str | None = None
 
     @classmethod
     def of(cls, field: xr.DataArray) -> "CFCoordinates":
@@ -28,12 +30,13 @@ class CFCoordinates:
         # A forecast has several times. Time is the one that is a dimension; dates come before plain numbers.
         times = [name for name in guessed.axes.get("T", []) + guessed.coordinates.get("time", []) if name in field.dims]
         times = [str(dim) for dim in field.dims if dim in field.coords and is_date(field.coords[dim])] + times
-        return cls(
-            first(guessed.coordinates.get("latitude", [])),
-            first(guessed.coordinates.get("longitude", [])),
-            first(guessed.coordinates.get("vertical", [])),
-            first(times),
-        )
+        lat, lon = (first(guessed.coordinates.get(name, [])) for name in ("latitude", "longitude"))
+
+        def along(axis: str) -> str | None:
+            names = guessed.axes.get(axis, [])
+            return first([name for name in names if name not in (lat, lon, *times) and is_number(field.coords[name])])
+
+        return cls(lat, lon, first(guessed.coordinates.get("vertical", [])), first(times), along("X"), along("Y"))
 
     def with_time(self, dim: str) -> "CFCoordinates":
         """The same with another time dimension."""

@@ -82,9 +82,9 @@ class CoordinateScaling:
         if self.factor.kind == "sphere":
             return ("km", "km", "km", "m")[: len(self.scale)]
         times = self.factor.coords if self.calendar == PLAIN_NUMBERS else ("days",)
-        return {"time": times, "longitude": ("degrees",) * 2, "category": ("",) * len(self.scale)}.get(
-            self.factor.kind, self.factor.coords
-        )
+        together = (" and ".join(self.factor.coords),) * len(self.scale)
+        known = {"time": times, "map": together, "longitude": ("degrees",) * 2, "category": ("",) * len(self.scale)}
+        return known.get(self.factor.kind, self.factor.coords)
 
     def to_points(self, coords: Mapping[Any, xr.DataArray], selected: np.ndarray | None = None) -> np.ndarray:
         """The points at these coordinates, or the selected ones of them, (n, d)."""
@@ -148,9 +148,9 @@ class CoordinateScaling:
 def spread_of(factor: Factor, columns: np.ndarray) -> np.ndarray:
     """The standard deviation of every column of the points of a factor (n, d), (d,)."""
     spread = columns.std(axis=0)
-    if factor.kind in ("sphere", "longitude"):
+    if factor.kind in ("sphere", "map", "longitude"):
         # One scale for all columns of a place, so that a kilometre is equally long in every direction.
-        together = slice(0, 3 if factor.kind == "sphere" else 2)
+        together = slice(0, {"sphere": 3, "longitude": 2}.get(factor.kind))
         spread[together] = np.sqrt(np.square(spread[together]).mean())
     return spread
 

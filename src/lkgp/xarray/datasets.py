@@ -29,6 +29,7 @@ def fill(
     time: str | None = None,
     factors: Sequence[Dims] | None = None,
     kernels: Sequence[Kernel] | None = None,
+    smoothness: float | None = None,
     seed: int = 0,
     progress: bool | Callable[[int, float], None] = False,
     max_memory: float | None = None,
@@ -46,7 +47,7 @@ def fill(
 
     The Dataset has NAME, NAME_std (the standard error, in the same units) and NAME_filled (1 where a cell was filled).
 
-    space, time, factors, kernels, seed, progress, max_memory, on_preview: about the model, as in `fit`
+    space, time, factors, kernels, smoothness, seed, progress, max_memory, on_preview: about the model, as in `fit`
     smooth, never_observed, max_gap, where, calibrate, keep_attrs, std: about what is filled, as in `FieldModel.fill`
     return_model: also return the fitted model, for `predict`, `sample`, `validate` and `save`
     """
@@ -59,6 +60,7 @@ def fill(
         time=time,
         factors=factors,
         kernels=kernels,
+        smoothness=smoothness,
         seed=seed,
         progress=progress,
         max_memory=max_memory,
@@ -85,6 +87,7 @@ def fill_dataset(
     time: str | None = None,
     factors: Sequence[Dims] | None = None,
     kernels: Sequence[Kernel] | None = None,
+    smoothness: float | None = None,
     seed: int = 0,
     progress: bool | Callable[[int, float], None] = False,
     max_memory: float | None = None,
@@ -113,6 +116,7 @@ def fill_dataset(
             time=time,
             factors=factors,
             kernels=kernels,
+            smoothness=smoothness,
             seed=seed,
             progress=progress,
             max_memory=max_memory,

@@ -7,23 +7,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
-
 import xarray as xr
 from lkgp.errors import InputError
 from lkgp.xarray.cf_coordinates import CFCoordinates, is_date, is_number
 
-Kind = Literal["sphere", "plane", "longitude", "time", "number", "category"]
+Kind = Literal["sphere", "map", "plane", "longitude", "time", "number", "category"]
 Dims = str | Sequence[str]
 
-# The largest number of places with data in one factor over latitude and longitude together; with more, latitude and
-# longitude become separate factors. The covariance matrix of 6000 places takes 288 MB, and its eigendecomposition grows
-# with the cube of their number.
-MAX_PLACES = 6000
+# Two columns without the names of map coordinates share a length scale only if their extents differ by less than this
+# factor: a section of the sea may have metres along both axes, but is a thousand times as long as deep.
+MOST_UNEQUAL = 10.0
 
 KIND_NAMES: dict[Kind, str] = {
     "sphere": "places on the sphere",
-    "plane": "places in a plane",
+    "map": "places on a map, with the same scale in all directions",
+    "plane": "places in a plane, with a scale for each direction",
     "longitude": "a circle of longitude",
     "time": "time",
     "number": "numbers",
@@ -36,8 +34,8 @@ class Factor:
     """One factor of the grid.
 
     dims: the dimensions of the field whose product it is
-    kind: what its points are: places on the "sphere" or in a "plane", "longitude" on a circle, "time", "number" or
-        "category"
+    kind: what its points are: places on the "sphere", on a "map" with the same scale in all directions, or in a "plane"
+        with a scale for each; "longitude" on a circle, "time", "number" or "category"
     coords: the names of the coordinates that locate its points; for a sphere latitude, longitude and possibly height
     """
 
@@ -73,12 +71,12 @@ def choose_factors(
         check_partition(field, groups)
         return [make_factor(field, dims, coordinates) for dims in groups], []
     notes: list[str] = []
-    groups = [as_dims(field, space, "space")] if space is not None else guess_space(field, coordinates, notes)
     if time is not None:
         time_dims = as_dims(field, time, "time")
         if len(time_dims) != 1:
             raise InputError(f"time must be a single dimension, not {', '.join(time_dims)}.")
         coordinates = coordinates.with_time(time_dims[0])
+    groups = [as_dims(field, space, "space")] if space is not None else guess_space(field, coordinates, notes)
     taken = {dim for dims in groups for dim in dims}
     if coordinates.time in taken:
         raise InputError(f"{coordinates.time!r} is the time dimension, so it cannot be part of space.")
@@ -107,25 +105,44 @@ def check_partition(field: xr.DataArray, groups: list[tuple[str, ...]]) -> None:
 
 
 def guess_space(field: xr.DataArray, coordinates: CFCoordinates, notes: list[str]) -> list[tuple[str, ...]]:
-    """The dimensions of latitude and longitude as one factor, or as two if there are too many places for one."""
-    if coordinates.latitude is None or coordinates.longitude is None:
-        return []
-    spanned = {*field[coordinates.latitude].dims, *field[coordinates.longitude].dims}
-    dims = tuple(str(dim) for dim in field.dims if dim in spanned)
-    if not dims or coordinates.time in dims:
-        return []
-    places = int(np.prod([field.sizes[dim] for dim in dims]))
-    if len(dims) > 1 and places > MAX_PLACES:
-        seen = int(field.notnull().any([dim for dim in field.dims if dim not in dims]).sum())
-        if seen > MAX_PLACES:
-            if field[coordinates.latitude].ndim > 1:
-                raise InputError(
-                    f"the field has {seen} places with data on a grid that is not regular in latitude and longitude, "
-                    f"where lkgp accepts at most {MAX_PLACES}; thin them out or fill one region at a time."
-                )
-            notes.append(f"{' and '.join(dims)} are separate factors because {seen} places are too many for one")
-            return [(dim,) for dim in dims]
-    return [dims]
+    """The dimensions of latitude and longitude, or of x and y, as one factor; or both dimensions of a plain map."""
+    lat, lon, x, y = coordinates.latitude, coordinates.longitude, coordinates.x, coordinates.y
+    for first, second in ((lat, lon), (x, y)):
+        if first is None or second is None:
+            continue
+        spanned = {*field[first].dims, *field[second].dims}
+        dims = tuple(str(dim) for dim in field.dims if dim in spanned)
+        if dims and coordinates.time not in dims:
+            if (first, second) == (x, y):
+                notes.append(f"{x} and {y} form one factor over places; give `factors` to separate them")
+            return [dims]
+    dims = tuple(str(dim) for dim in field.dims)
+    plain = len(dims) == 2 and all(dim in field.coords and is_number(field[dim]) for dim in dims)
+    named = {lat, lon, coordinates.time, coordinates.height} & set(dims)
+    if plain and not named and len({units_of(field, dim) for dim in dims}) == 1:
+        notes.append(f"{' and '.join(dims)} form one factor over places; give `factors` to separate them")
+        return [dims]
+    return []
+
+
+def units_of(field: xr.DataArray, name: str) -> str:
+    """The units of a coordinate, empty if it has none."""
+    return str(field[name].attrs.get("units", "")).strip()
+
+
+def is_map(field: xr.DataArray, names: Sequence[str], coordinates: CFCoordinates) -> bool:
+    """Whether a distance means the same in the directions of all these coordinates of numbers.
+
+    The coordinates of a map do if their units agree; others only if they have units and similar extents.
+    """
+    units = {units_of(field, name) for name in names}
+    if len(units) > 1 or coordinates.height in names:
+        return False
+    if set(names) == {coordinates.x, coordinates.y}:
+        return True
+    extents = [float(field[name].max() - field[name].min()) for name in names if field[name].dtype.kind in "fiu"]
+    comparable = len(extents) == len(names) and max(extents) < MOST_UNEQUAL * min(extents)
+    return units != {""} and comparable
 
 
 def make_factor(field: xr.DataArray, dims: tuple[str, ...], coordinates: CFCoordinates) -> Factor:
@@ -144,6 +161,10 @@ def make_factor(field: xr.DataArray, dims: tuple[str, ...], coordinates: CFCoord
         # The height of stations belongs to their places; levels are a dimension and so a factor of their own.
         extra = (height,) if height is not None and inside(height) and height not in field.dims else ()
         return Factor(dims, "sphere", (lat, lon, *extra))
+    x, y = coordinates.x, coordinates.y
+    if x is not None and y is not None and inside(x) and inside(y) and not {x, y} <= set(dims):
+        # Stations, or a curved grid: x and y are coordinates along other dimensions.
+        return Factor(dims, "map" if is_map(field, (y, x), coordinates) else "plane", (y, x))
     for dim in dims:
         if dim not in field.coords:
             raise InputError(
@@ -157,7 +178,7 @@ def make_factor(field: xr.DataArray, dims: tuple[str, ...], coordinates: CFCoord
                 raise InputError(
                     f"the coordinates of {dim!r} are not numbers, so {dim!r} cannot form one factor with {others}."
                 )
-        return Factor(dims, "plane", dims)
+        return Factor(dims, "map" if is_map(field, dims, coordinates) else "plane", dims)
     (dim,) = dims
     if is_date(field[dim]) or (dim == coordinates.time and is_number(field[dim])):
         return Factor(dims, "time", dims)

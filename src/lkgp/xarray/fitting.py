@@ -4,6 +4,7 @@ import logging
 import sys
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -12,14 +13,17 @@ from gpytorch.kernels import Kernel
 import xarray as xr
 from lkgp.errors import InputError
 from lkgp.fitting import BFGS
+from lkgp.fitting.smoothness import Form, comparison_cost
 from lkgp.gp import LKGP
-from lkgp.model import learned_noise
+from lkgp.model import Mean, Noise, learned_noise
+from lkgp.report import print_progress
 from lkgp.xarray.factors import Dims, choose_factors
 from lkgp.xarray.field_values import as_float_field, load_field, undecoded_fill_value
-from lkgp.xarray.kernels import default_kernels
+from lkgp.xarray.kernels import default_forms, default_kernels
 from lkgp.xarray.layout import Layout
 from lkgp.xarray.model import FieldModel
 from lkgp.xarray.preview import Preview, make_preview
+from lkgp.xarray.smoothness import choose_kernels
 
 log = logging.getLogger("lkgp")
 
@@ -39,6 +43,7 @@ def fit(
     time: str | None = None,
     factors: Sequence[Dims] | None = None,
     kernels: Sequence[Kernel] | None = None,
+    smoothness: float | None = None,
     seed: int = 0,
     progress: bool | Callable[[int, float], None] = False,
     max_memory: float | None = None,
@@ -52,6 +57,8 @@ def fit(
         or ["latitude", "time"]
     kernels: one GPyTorch kernel per factor; by default chosen by the kind of each factor. They see the points that
         `CoordinateScaling.to_points` returns.
+    smoothness: 0.5, 1.5 or 2.5 for Matern kernels of that smoothness along all factors; by default, the likelihood of
+        parts of the field chooses among several kernels (`lkgp.xarray.kernels.SHAPES`) for places, times and numbers
     seed: random seed
     progress: True writes a line to standard error at each step; a function is called with (step, objective per
         observation)
@@ -59,7 +66,7 @@ def fit(
     on_preview: called with the preview of the fit before it begins; by default the preview is written to standard error
         if progress is True
     """
-    prepared = prepare(field, space, time, factors, kernels)
+    prepared = prepare(field, space, time, factors, kernels, smoothness)
     gp = build_gp(prepared.kernels, seed=seed, progress=progress, max_memory=max_memory)
     preview = prepared.preview(gp)
     log.info("%s", preview)
@@ -67,7 +74,32 @@ def fit(
         on_preview(preview)
     elif progress is True:
         print(preview, file=sys.stderr)
-    return FieldModel(gp.fit(prepared.points, prepared.values), prepared.layout, prepared.notes)
+    chosen = choose_kernels(
+        prepared.layout,
+        prepared.points,
+        prepared.values,
+        prepared.kernels,
+        prepared.forms,
+        learned_noise(FIRST_NOISE, MIN_NOISE),
+        seed=seed,
+        progress=progress if callable(progress) else (print_progress if progress else None),
+    )
+    tried = []
+    if chosen is not None:
+        # The search begins at the optimum on parts of the field.
+        optimizer = replace(OPTIMIZER, fitted_on=chosen.fitted_on)
+        gp = build_gp(
+            chosen.kernels,
+            mean=chosen.mean,
+            noise=chosen.noise,
+            optimizer=optimizer,
+            seed=seed,
+            progress=progress,
+            max_memory=max_memory,
+        )
+        tried = chosen.tried
+    notes = prepared.notes + ([] if chosen is None else chosen.notes)
+    return FieldModel(gp.fit(prepared.points, prepared.values), prepared.layout, notes, tried)
 
 
 def inspect(
@@ -77,30 +109,35 @@ def inspect(
     time: str | None = None,
     factors: Sequence[Dims] | None = None,
     kernels: Sequence[Kernel] | None = None,
+    smoothness: float | None = None,
     max_memory: float | None = None,
 ) -> Preview:
     """What is missing, which factors would be used, and what filling would cost; nothing is fitted.
 
-    space, time, factors, kernels, max_memory: as in `fit`
+    space, time, factors, kernels, smoothness, max_memory: as in `fit`
     """
-    prepared = prepare(field, space, time, factors, kernels)
+    prepared = prepare(field, space, time, factors, kernels, smoothness)
     return prepared.preview(build_gp(prepared.kernels, max_memory=max_memory))
 
 
 def build_gp(
     kernels: Sequence[Kernel],
     *,
+    mean: Mean | None = None,
+    noise: Noise | None = None,
+    optimizer: BFGS = OPTIMIZER,
     seed: int = 0,
     progress: bool | Callable[[int, float], None] = False,
     max_memory: float | None = None,
 ) -> LKGP:
-    """The model of a field before it is fitted."""
+    """The model of a field before it is fitted; arguments as in `LKGP`."""
     return LKGP(
         kernels,
-        noise=learned_noise(FIRST_NOISE, MIN_NOISE),
+        mean=mean,
+        noise=learned_noise(FIRST_NOISE, MIN_NOISE) if noise is None else noise,
         # Coordinates have unit spread already; to scale each column again would distort the sphere.
         standardize="values",
-        optimizer=OPTIMIZER,
+        optimizer=optimizer,
         seed=seed,
         progress=progress,
         max_memory=max_memory,
@@ -112,7 +149,8 @@ class PreparedField(NamedTuple):
 
     points: one array (n_k, d_k) per factor
     values: (n_1, ..., n_d), NaN where missing
-    kernels: one per factor
+    kernels: one per factor, with which nothing was fitted yet
+    forms: the kernels among which the likelihood chooses, for each factor; none where there is no choice
     notes: choices that were made automatically
     """
 
@@ -120,16 +158,20 @@ class PreparedField(NamedTuple):
     points: list[np.ndarray]
     values: np.ndarray
     kernels: Sequence[Kernel]
+    forms: list[list[Form]]
     notes: list[str]
 
     def preview(self, gp: LKGP) -> Preview:
+        free = [factor.name for factor, some in zip(self.layout.factors, self.forms, strict=True) if some]
+        choice = [f"the fit begins with a choice of kernels along {' and '.join(free)}"] if free else []
         return make_preview(
             gp,
             self.layout,
             self.points,
             self.values,
             sufficient_observations=SUFFICIENT_OBSERVATIONS,
-            notes=self.notes,
+            beforehand=comparison_cost(int(np.isfinite(self.values).sum()), self.forms),
+            notes=self.notes + choice,
         )
 
 
@@ -139,6 +181,7 @@ def prepare(
     time: str | None,
     factors: Sequence[Dims] | None,
     kernels: Sequence[Kernel] | None,
+    smoothness: float | None,
 ) -> PreparedField:
     """Read a field, and choose its factors and kernels; arguments as in `fit`."""
     field = load_field(field)
@@ -157,10 +200,17 @@ def prepare(
         raise InputError(
             f"there are {len(found)} factors ({'; '.join(map(str, found))}); give a list with one kernel for each."
         )
+    if smoothness is not None and kernels is not None:
+        raise InputError("give either `kernels` or `smoothness`, not both.")
+    if smoothness not in (None, 0.5, 1.5, 2.5):
+        raise InputError(f"smoothness must be 0.5, 1.5 or 2.5, not {smoothness!r}.")
+    forms: list[list[Form]] = [[] for _ in found]
     if kernels is None:
-        kernels, cycles = default_kernels(list(layout.scalings), observed_points(points, values))
+        scalings, seen = list(layout.scalings), observed_points(points, values)
+        kernels, cycles = default_kernels(scalings, seen, 2.5 if smoothness is None else smoothness)
+        forms = default_forms(scalings, seen) if smoothness is None else forms
         notes += cycles
-    return PreparedField(layout, points, values, kernels, notes)
+    return PreparedField(layout, points, values, kernels, forms, notes)
 
 
 def observed_points(points: Sequence[np.ndarray], values: np.ndarray) -> list[np.ndarray]:

@@ -38,7 +38,7 @@ class Layout:
         for factor in factors:
             others = [dim for dim in field.dims if dim not in factor.dims]
             observed.append(field.notnull().any(others).transpose(*factor.dims).values.ravel())
-            only_observed = has_time and factor.kind in ("sphere", "plane")
+            only_observed = has_time and factor.kind in ("sphere", "map", "plane")
             on_grid.append(observed[-1] if only_observed else np.ones_like(observed[-1]))
         for factor in factors:
             index = field.indexes.get(factor.dims[0]) if factor.kind == "time" else None

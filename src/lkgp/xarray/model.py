@@ -28,10 +28,14 @@ class FieldModel:
     gp: the model itself; its `report_` says what was done
     layout: how the field lies on the grid of factors
     notes: choices that were made automatically
+    tried: the kernels that were compared for each factor, and what each was worth (`lkgp.xarray.smoothness`); a saved
+        model keeps only the notes about them
     """
 
-    def __init__(self, gp: LKGP, layout: Layout, notes: Sequence[str] = ()) -> None:
-        self.gp, self.layout, self.notes = gp, layout, list(notes)
+    def __init__(
+        self, gp: LKGP, layout: Layout, notes: Sequence[str] = (), tried: Sequence[dict[str, Any]] = ()
+    ) -> None:
+        self.gp, self.layout, self.notes, self.tried = gp, layout, list(notes), list(tried)
 
     @property
     def name(self) -> str:

@@ -2,7 +2,7 @@
 
 import math
 
-from gpytorch.kernels import Kernel, MaternKernel, PeriodicKernel, RBFKernel, ScaleKernel
+from gpytorch.kernels import Kernel, MaternKernel, PeriodicKernel, RBFKernel, RQKernel, ScaleKernel
 
 from lkgp.xarray.coordinate_scaling import CoordinateScaling
 from lkgp.xarray.model import FieldModel
@@ -44,9 +44,14 @@ def describe_kernel(kernel: Kernel, scaling: CoordinateScaling) -> list[str]:
 
 def half_distances(kernel: Kernel, scaling: CoordinateScaling) -> list[str]:
     """The distances at which the correlation has fallen to one half, one for each length scale."""
-    if not isinstance(kernel, (MaternKernel, RBFKernel)) or scaling.factor.kind == "category":
+    if not isinstance(kernel, (MaternKernel, RBFKernel, RQKernel)) or scaling.factor.kind == "category":
         return []
-    half = HALF_DISTANCE[kernel.nu if isinstance(kernel, MaternKernel) else None]
+    if isinstance(kernel, RQKernel):
+        # (1 + r^2 / (2 a))^-a = 1/2 at r = sqrt(2 a (2^(1/a) - 1))
+        alpha = kernel.alpha.item()
+        half = math.sqrt(2 * alpha * math.expm1(min(math.log(2) / alpha, 700.0)))
+    else:
+        half = HALF_DISTANCE[kernel.nu if isinstance(kernel, MaternKernel) else None]
     columns = kernel.active_dims.tolist() if kernel.active_dims is not None else list(range(len(scaling.scale)))
     length_scales = kernel.lengthscale.detach().flatten().tolist()
     return [

@@ -30,9 +30,12 @@ class Optimizer(Settings, ABC):
     """A search method; to add one, write a frozen dataclass in a new file.
 
     sufficient_observations: a search may end on a subset with this many observations; None always uses all of them
+    fitted_on: the given hyperparameters are an optimum on parts of the data with this many observations; the search
+        then begins there, or keeps them if these are sufficient
     """
 
     sufficient_observations: int | None = None
+    fitted_on: int | None = None
 
     def maximise(self, objective: Objective, from_part: bool = False) -> Outcome:
         """Move the model to the best parameters; Ctrl-C ends the search with the best ones so far.

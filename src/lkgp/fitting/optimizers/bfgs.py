@@ -30,6 +30,8 @@ class BFGS(Optimizer):
     gain_per_parameter: with estimated gradients, also stop when the expected improvement is below this many nats per
         parameter; a parameter that is off by its standard error costs half a nat
     sufficient_observations: a search may end on a subset with this many observations; None always uses all of them
+    fitted_on: the given hyperparameters are an optimum on parts of the data with this many observations; the search
+        then begins there, or keeps them if these are sufficient
 
     With estimated gradients, the last few steps must have gained no more than these limits, too.
     """
@@ -38,15 +40,16 @@ class BFGS(Optimizer):
     improvement: float = 1e-5
     gain_per_parameter: float = 0.5
     sufficient_observations: int | None = None
+    fitted_on: int | None = None
 
     def __post_init__(self) -> None:
-        limit = self.sufficient_observations
+        counts = {"sufficient_observations": self.sufficient_observations, "fitted_on": self.fitted_on}
         check_positive(
             self,
             max_steps=self.max_steps,
             improvement=self.improvement,
             gain_per_parameter=self.gain_per_parameter,
-            **({} if limit is None else {"sufficient_observations": limit}),
+            **{name: count for name, count in counts.items() if count is not None},
         )
 
     def maximise(self, objective: Objective, from_part: bool = False) -> Outcome:
