@@ -13,6 +13,9 @@ from lkgp.linalg.factors.base import CovarianceFunction, Factor
 # Single entries are read off the diagonals of blocks of this size: larger blocks waste work, smaller ones need more
 # kernel calls.
 BLOCK = 64
+# Multiplications that take as long as the evaluation of a kernel for a pair of points. Estimated from its operations,
+# some ten passes over a block and an exponential, not measured.
+EVALUATION = 50.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,6 +49,20 @@ class LazyFactor(Factor):
     @classmethod
     def of(cls, function: CovarianceFunction, coords: Tensor) -> "LazyFactor":
         return cls(coords, coords, evaluate=function)
+
+    @classmethod
+    def suits(cls, function: CovarianceFunction, coords: Tensor) -> bool:
+        # A matrix of so many points is never formed.
+        return len(coords) > base.MOST_DENSE_POINTS
+
+    @classmethod
+    def product_cost(cls, points: int) -> float:
+        return EVALUATION * float(points)
+
+    @classmethod
+    def stored_numbers(cls, points: int) -> float:
+        # one block of rows at a time, with what a kernel computes on the way
+        return 4.0 * base.WORK_ENTRIES
 
     def rows_at(self, index: Tensor) -> Tensor:
         return self.evaluate(self.points[index], self.others)
