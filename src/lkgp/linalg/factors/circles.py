@@ -190,6 +190,16 @@ class CirclesFactor(Factor):
             total.baddbmm_(self._frequencies(a), self._frequencies(b).mT)
         return total * (frequency_counts(self.period, total) / self.period)[:, None, None]
 
+    def gather_weights(self, rows: Tensor, columns: Tensor, weights: Tensor) -> Tensor:
+        lag, first, second = self._places(rows, columns)
+        places = (lag * self.num_rows + first) * self.num_rows + second
+        of_table = torch.bincount(places, weights, minlength=self.table.numel()).view(self.table.shape)
+        # T_l = 1 / L sum_f c_f cos(2 pi f l / L) S_f over half of the frequencies, each of which counts c_f times
+        lags = torch.arange(len(of_table), device=of_table.device)
+        counts = frequency_counts(self.period, of_table)
+        turns = (torch.arange(len(counts), device=lags.device)[:, None] * lags % self.period).double() / self.period
+        return torch.einsum("fl,lab->fab", counts[:, None] / self.period * torch.cos(2 * torch.pi * turns), of_table)
+
     def inner(self, weights: Tensor) -> Tensor:
         return (weights.to(self.table.dtype) * self._spectrum()).sum()
 
@@ -233,11 +243,15 @@ class CirclesFactor(Factor):
         return self.table[0].diagonal()[self.index // self.length]
 
     def _get_indices(self, row_index: Tensor, col_index: Tensor, *batch_indices: Tensor) -> Tensor:
-        first, second = self.index[row_index], self.index[col_index]
+        return self.table[self._places(row_index, col_index)]
+
+    def _places(self, rows: Tensor, columns: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The lags between points, and the rows on which they lie, in the shape of these indices."""
+        first, second = self.index[rows], self.index[columns]
         lag = (first % self.length - second % self.length).abs()
         if self.closed:
             lag = torch.minimum(lag, self.length - lag)
-        return self.table[lag, first // self.length, second // self.length]
+        return lag, first // self.length, second // self.length
 
 
 def frequency_counts(period: int, like: Tensor) -> Tensor:

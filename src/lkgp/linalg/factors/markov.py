@@ -116,8 +116,21 @@ class MarkovFactor(Factor):
                 part = (a.double() * Blocks.of(numbers, self.orders, self.times).times(b.double())).sum()
             slope += torch.autograd.grad(part, numbers)[0]
             value += float(part.detach())
+        return self._tangent(value, slope)
+
+    def gather_weights(self, rows: Tensor, columns: Tensor, weights: Tensor) -> Tensor:
+        numbers = self.numbers.detach().double().requires_grad_()
+        value, slope = 0.0, torch.zeros_like(numbers)
+        for i, j, w in zip(*(x.split(WORK_ENTRIES) for x in (rows, columns, weights)), strict=True):
+            with torch.enable_grad():
+                part = (w * covariances(numbers, self.orders, (self.times[i] - self.times[j]).abs())).sum()
+            slope += torch.autograd.grad(part, numbers)[0]
+            value += float(part.detach())
+        return self._tangent(value, slope)
+
+    def _tangent(self, value: float, slope: Tensor) -> Tensor:
         # The value is linear in the variances but not in a: a tangent has the same value and the same derivatives.
-        offset = value - (slope * numbers.detach()).sum()
+        offset = value - (slope * self.numbers.detach().double()).sum()
         return torch.cat([offset[None], slope.flatten()])
 
     def inner(self, weights: Tensor) -> Tensor:
