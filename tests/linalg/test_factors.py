@@ -18,7 +18,7 @@ from lkgp.model import Term
 
 KINDS = ["dense", "toeplitz", "lazy", "low_rank"]
 # These have files of their own, because they need other kernels or points.
-ELSEWHERE = ["lattice"]
+ELSEWHERE = ["circles", "lattice", "markov"]
 POINTS = torch.linspace(0, 3, 60, dtype=torch.float64)[:, None]
 
 
@@ -108,6 +108,13 @@ def test_the_structure_that_suits_is_chosen(monkeypatch):
     assert Term([kernel_of()]).structures([POINTS]) == ("toeplitz",)
     assert Term([kernel_of()]).structures([irregular]) == ("dense",)
     assert Term([kernel_of()]).structures([POINTS[:20]]) == ("dense",)
+
+
+def test_many_scattered_points_are_never_a_matrix(monkeypatch):
+    scattered = torch.rand(60, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    assert Term([kernel_of()]).structures([scattered]) == ("dense",)
+    monkeypatch.setattr("lkgp.linalg.factors.base.MOST_DENSE_POINTS", 50)
+    assert Term([kernel_of()]).structures([scattered]) == ("lazy",)
 
 
 @pytest.mark.parametrize("method", TIGHT.values(), ids=TIGHT)

@@ -3,7 +3,8 @@
 Products with A = P (K_1 (x) ... (x) K_d) P^T + D are computed as Kronecker products on the whole grid or, if so many
 cells are missing that padding costs more, with one dense matrix. If the preconditioner M is known to satisfy M <= A,
 a residual r = b - A x bounds the error, |e|_A^2 = r^T A^-1 r <= r^T M^-1 r, and solves stop when this bound is small
-enough; otherwise D takes the place of M in the bound. Custom solvers stop by the residual itself.
+enough. A preconditioner close to A on both sides gives an estimate of this bound, with the smallest eigenvalue of
+M^-1 A that the iterations have seen; otherwise D takes the place of M. Custom solvers stop by the residual itself.
 """
 
 import math
@@ -30,10 +31,18 @@ from lkgp.inference.costs import (
 )
 from lkgp.inference.estimated import CURVATURE_RTOL, EstimatedMethod, MixedPrecisionSystem
 from lkgp.inference.gradients import quadratic_weights
+from lkgp.inference.neighbour_costs import neighbour_cost
 from lkgp.linalg.factors import Factor
 from lkgp.linalg.kronecker import LatentKronecker, OperatorFactory, sum_of
 from lkgp.linalg.leading_modes import BLOCK_WEIGHT, ITERATIONS_PER_ROOT, block_multiplications, cheapest_block
-from lkgp.linalg.preconditioners import LeadingModes, NoiseOnly, PivotedCholesky, Preconditioner, PreconditionerSettings
+from lkgp.linalg.preconditioners import (
+    LeadingModes,
+    NoiseOnly,
+    PivotedCholesky,
+    Preconditioner,
+    PreconditionerSettings,
+    Vecchia,
+)
 from lkgp.linalg.preconditioners.leading_modes import MOST_MODES
 from lkgp.linalg.products import kronecker_matmul
 from lkgp.linalg.quadrature import FEW_DIMENSIONS, trace_of_log
@@ -49,6 +58,9 @@ CHECKS = 3.0
 # Prior variance that is added by a jitter on the diagonals of the factors, as a fraction of the noise: far below the
 # noise, yet enough for a Cholesky factorisation.
 JITTER = 1e-3
+# The numbers of neighbours that are considered if the caller does not choose: fewer are cheaper to build, more take
+# fewer iterations.
+NEIGHBOURS = (15, 30)
 
 
 @dataclass(frozen=True)
@@ -71,7 +83,9 @@ class ObservationSpace(EstimatedMethod):
 
     @classmethod
     def automatic(cls) -> Sequence["ObservationSpace"]:
-        return (cls(), cls(dense=True)) if cls is ObservationSpace else ()
+        if cls is not ObservationSpace:
+            return ()
+        return (cls(), cls(dense=True), *(cls(preconditioner=Vecchia(neighbours=count)) for count in NEIGHBOURS))
 
     def for_fitting(self) -> "ObservationSpace":
         return super().for_fitting() if self.solver is None else self._looser(self.fit_rtol)
@@ -92,6 +106,8 @@ class ObservationSpace(EstimatedMethod):
 
     def plan(self, problem: PlanningProblem) -> Plan:
         grid = problem.grid
+        if self.solver is None and isinstance(self.preconditioner, Vecchia) and not self.dense:
+            return self._plan_with_neighbours(problem, self.preconditioner)
         if self.solver is not None or not isinstance(self.preconditioner, LeadingModes):
             # The cost of other solvers and preconditioners is not known.
             return Plan(self, "observation space")
@@ -101,6 +117,20 @@ class ObservationSpace(EstimatedMethod):
         cost = observation_cost(problem, ranks, self.preconditioner.max_rank, columns, prepared, self.dense)
         missing = f"{1 - grid.num_observed / grid.num_cells:.0%} missing, break-even {break_even(grid.shape):.0%}"
         words = f"observation space, {'without' if self.dense else 'with'} the grid ({missing}), {cost}"
+        return Plan(self, words, cost)
+
+    def _plan_with_neighbours(self, problem: PlanningProblem, settings: Vecchia) -> Plan:
+        grid = problem.grid
+        ranks = problem.ranks(SPECTRUM_TOLERANCE)
+        # modes whose share of the data is above the noise
+        above = product_spectrum(ranks, MOST_MODES) * grid.num_observed / grid.num_cells > problem.least_noise
+        few = int(above.sum()) <= LeadingModes().max_rank and all(f.rank <= MOST_MODES for f in ranks)
+        columns = problem.columns(self.num_samples)
+        cost, iterations = neighbour_cost(problem, settings, columns, few, self.max_iterations)
+        words = (
+            f"observation space, nearest-neighbour preconditioner with {settings.neighbours} neighbours "
+            f"(about {iterations:.0f} iterations), {cost}"
+        )
         return Plan(self, words, cost)
 
     def system(

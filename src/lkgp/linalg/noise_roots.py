@@ -18,7 +18,7 @@ from lkgp.linalg.regular import wrapped_lags
 NEGATIVE = 1e-10
 # More than that is named, up to this fraction: far below the Monte Carlo error of any number of draws. Beyond it, the
 # embedding is not used.
-TOLERATED = 1e-6
+TOLERATED = 1e-5
 # Embeddings are tried with these multiples of the lattice along every axis, up to MOST_EMBEDDING cells, and with this
 # many projections each unless the negative fraction exceeds HOPELESS.
 PADDINGS = (1.0, 1.5, 2.0, 3.0, 4.0, 6.0)

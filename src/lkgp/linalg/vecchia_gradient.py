@@ -16,7 +16,14 @@ import torch
 from torch import Tensor
 
 from lkgp.linalg.kronecker import LatentKronecker
-from lkgp.linalg.local_systems import LocalSystems, local_covariances, lower_triangle, positive_cholesky
+from lkgp.linalg.local_systems import (
+    LocalSystems,
+    backward,
+    forward,
+    local_covariances,
+    lower_triangle,
+    positive_cholesky,
+)
 
 
 def trace_weights(
@@ -52,8 +59,9 @@ def _left(operator: LatentKronecker, local: LocalSystems, part: slice, draws: Te
     """rho_i - mean over draws of (2 e_i g_i + e_i^2 rho_i) for some cells, (b, m + 1); whitened: e, (b, s)."""
     cells, present, rho = local.cells[part], local.present[part], local.rows[part]
     factor, _ = positive_cholesky(local_covariances(operator, cells, present))
-    neighbours = draws[cells[:, :-1]].masked_fill(~present[:, :-1, None], 0.0)
-    solved = torch.cholesky_solve(neighbours, factor[:, :-1, :-1])
+    factor = factor[:, :-1, :-1].permute(1, 2, 0).contiguous()
+    neighbours = draws[cells[:, :-1].mT].masked_fill_(~present[:, :-1].mT[..., None], 0.0)  # (m, b, s)
+    solved = backward(factor, forward(factor, neighbours.mT.contiguous()))
     left = rho * (1 - whitened.square().mean(dim=1, keepdim=True))
-    left[:, :-1] -= 2 * (solved * whitened[:, None, :]).mean(dim=2)
+    left[:, :-1] -= 2 * (solved * whitened.mT).mean(dim=1).mT
     return left

@@ -29,6 +29,8 @@ from lkgp.errors import InputError
 from lkgp.model.distances import exact_distances
 
 STATIONARY = (RBFKernel, MaternKernel, PeriodicKernel, RQKernel, CosineKernel, PiecewisePolynomialKernel)
+# Those of them that are functions of a distance.
+OF_DISTANCE = (RBFKernel, MaternKernel, RQKernel, CosineKernel, PiecewisePolynomialKernel)
 # Kernels that read coordinates as labels of categories.
 DISCRETE = (IndexKernel, HammingIMQKernel)
 # Settings of GPyTorch and filters of warnings are those of the whole process, so that threads must take turns.
@@ -97,6 +99,10 @@ class KernelFunction:
     def stationary(self) -> bool:
         return is_stationary(self.kernel)
 
+    @property
+    def isotropic(self) -> bool:
+        return is_isotropic(self.kernel)
+
     def __call__(self, rows: Tensor, columns: Tensor) -> Tensor:
         return evaluate(self.kernel, rows, None if columns is rows else columns)
 
@@ -108,6 +114,17 @@ def is_stationary(kernel: Kernel) -> bool:
     if isinstance(kernel, (AdditiveKernel, ProductKernel)):
         return all(is_stationary(part) for part in kernel.kernels)
     return isinstance(kernel, STATIONARY)
+
+
+def is_isotropic(kernel: Kernel) -> bool:
+    """Whether k(x, x') is known, from the kernel's class and settings, to depend on |x - x'| over all columns only."""
+    if kernel.active_dims is not None:
+        return False
+    if isinstance(kernel, ScaleKernel):
+        return is_isotropic(kernel.base_kernel)
+    if isinstance(kernel, (AdditiveKernel, ProductKernel)):
+        return all(is_isotropic(part) for part in kernel.kernels)
+    return isinstance(kernel, OF_DISTANCE) and kernel.ard_num_dims in (None, 1)
 
 
 def is_discrete(kernel: Kernel) -> bool:

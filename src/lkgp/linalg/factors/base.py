@@ -32,6 +32,7 @@ class CovarianceFunction(Protocol):
 
     kernel: the GPyTorch kernel itself, from which a structure may decide whether it is suitable
     stationary: whether k(x, x') depends on x - x' only
+    isotropic: whether it depends on the distance |x - x'| over all columns only
     """
 
     @property
@@ -39,6 +40,9 @@ class CovarianceFunction(Protocol):
 
     @property
     def stationary(self) -> bool: ...
+
+    @property
+    def isotropic(self) -> bool: ...
 
     def __call__(self, rows: Tensor, columns: Tensor) -> Tensor:
         """Kernel values between `rows` (a, d) and `columns` (b, d), (a, b)."""

@@ -13,21 +13,31 @@ from lkgp.linalg.factors.base import CovarianceFunction, Factor
 # Single entries are read off the diagonals of blocks of this size: larger blocks waste work, smaller ones need more
 # kernel calls.
 BLOCK = 64
+# Multiplications that take as long as the evaluation of a kernel for a pair of points. Estimated from its operations,
+# some ten passes over a block and an exponential, not measured.
+EVALUATION = 50.0
 
 
 @dataclass(frozen=True, eq=False)
 class OuterProducts:
-    """left right^T for left and right (n_k, m), stored as two thin matrices; a sum concatenates them."""
+    """left right^T for left and right (n_k, m), stored as two thin matrices, plus single entries; sums concatenate.
+
+    rows, columns, values: of the single entries, (e,)
+    """
 
     left: Tensor
     right: Tensor
+    rows: Tensor
+    columns: Tensor
+    values: Tensor
 
     def __mul__(self, share: float) -> "OuterProducts":
-        return OuterProducts(self.left * share, self.right)
+        return OuterProducts(self.left * share, self.right, self.rows, self.columns, self.values * share)
 
     def __add__(self, other: "OuterProducts") -> "OuterProducts":
         left, right = (torch.cat(pair, dim=1) for pair in ((self.left, other.left), (self.right, other.right)))
-        return OuterProducts(left, right)
+        pairs = ((self.rows, other.rows), (self.columns, other.columns), (self.values, other.values))
+        return OuterProducts(left, right, *(torch.cat(pair) for pair in pairs))
 
 
 class LazyFactor(Factor):
@@ -47,6 +57,20 @@ class LazyFactor(Factor):
     def of(cls, function: CovarianceFunction, coords: Tensor) -> "LazyFactor":
         return cls(coords, coords, evaluate=function)
 
+    @classmethod
+    def suits(cls, function: CovarianceFunction, coords: Tensor) -> bool:
+        # A matrix of so many points is never formed.
+        return len(coords) > base.MOST_DENSE_POINTS
+
+    @classmethod
+    def product_cost(cls, points: int) -> float:
+        return EVALUATION * float(points)
+
+    @classmethod
+    def stored_numbers(cls, points: int) -> float:
+        # one block of rows at a time, with what a kernel computes on the way
+        return 4.0 * base.WORK_ENTRIES
+
     def rows_at(self, index: Tensor) -> Tensor:
         return self.evaluate(self.points[index], self.others)
 
@@ -56,10 +80,23 @@ class LazyFactor(Factor):
         return LazyFactor(points, others, evaluate=lambda a, b: own(a.to(known), b.to(known)).to(dtype))
 
     def pull_back(self, left: Tensor, right: Tensor) -> OuterProducts:
-        return OuterProducts(left, right)
+        none = torch.zeros(0, dtype=torch.long, device=left.device)
+        return OuterProducts(left, right, none, none, left.new_zeros(0))
+
+    def gather_weights(self, rows: Tensor, columns: Tensor, weights: Tensor) -> OuterProducts:
+        # The same pairs of points occur again and again.
+        pairs, which = torch.unique(rows * len(self.others) + columns, return_inverse=True)
+        values = torch.bincount(which, weights, minlength=len(pairs))
+        none = weights.new_zeros(len(self.points), 0), weights.new_zeros(len(self.others), 0)
+        return OuterProducts(*none, pairs // len(self.others), pairs % len(self.others), values)
 
     def inner(self, weights: OuterProducts) -> Tensor:
-        return (weights.left.to(self.dtype) * self._matmul(weights.right.to(self.dtype))).sum()
+        total = weights.values.new_zeros((), dtype=self.dtype)
+        if weights.left.shape[1]:
+            total = total + (weights.left.to(self.dtype) * self._matmul(weights.right.to(self.dtype))).sum()
+        if len(weights.values):
+            total = total + (weights.values.to(self.dtype) * self.entries(weights.rows, weights.columns)).sum()
+        return total
 
     # Methods that `LinearOperator` requires of its subclasses.
 

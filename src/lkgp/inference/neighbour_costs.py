@@ -1,0 +1,111 @@
+"""Predict the cost of solves that are preconditioned by nearest neighbours (Vecchia's approximation).
+
+How many iterations it takes depends on how well the neighbours of a cell screen it from all others, which no simple
+number tells. It is measured on a small part of the data: the cells around a few of them, with all their gaps.
+"""
+
+import math
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lkgp.data.readers import Observations
+from lkgp.data.subsets import restrict
+from lkgp.inference.costs import CHECKS, Cost, PlanningProblem
+from lkgp.linalg.preconditioners import Vecchia
+from lkgp.model import LatentKroneckerGP
+
+# The number of observations in a part, about, and how many parts are looked at.
+PART, PARTS = 500, 2
+# Iterations of a solve to a relative residual of 1e-6 over the condition number of a part; a fit takes about half as
+# many. Measured with 15 and 30 neighbours on 105,569 cells of one factor and 90,000 of two, Matern kernels of all
+# smoothnesses and ranges, noise 1e-6 to 0.1: 8 to 22 iterations for condition numbers of 1.6 to 3.1, 111
+# for 9, 234 for 20: 5 to 13 times the condition number. It grows faster than its root because parts are small.
+ITERATIONS_PER_CONDITION = {False: 8.0, True: 4.0}
+# Multiplications that take as long as one entry among the neighbours of a cell: 3.3 s on one core of 25 billion
+# multiplications a second, for 105,569 cells with 15 neighbours. Derivatives take about twice as long.
+PER_ENTRY, PER_ENTRY_OF_GRADIENT = 6000.0, 12000.0
+# Multiplications that take as long as one multiplication by a sparse matrix: 60 ms for nine columns of that case.
+SPARSE = 50.0
+
+
+def neighbour_cost(
+    problem: PlanningProblem, settings: Vecchia, columns: int, few_modes: bool, most: int
+) -> tuple[Cost, float]:
+    """The cost of solving for `columns` right-hand sides, and the predicted number of iterations of a solve.
+
+    Where the modes that stand out from the noise are few, nothing is measured, and the most iterations are assumed:
+    leading modes are better there.
+
+    few_modes: whether they are; most: the largest number of iterations
+    """
+    n, width = problem.grid.num_observed, settings.neighbours + 1
+    iterations = float(most)
+    if not few_modes:
+        each = ITERATIONS_PER_CONDITION[problem.fitting]
+        iterations = min(iterations, each * condition_of_parts(problem.model, problem.data, settings))
+    entries = n * width * (width + 1) / 2
+    build = entries * (PER_ENTRY + (PER_ENTRY_OF_GRADIENT if problem.fitting else 0.0))
+    # The product is computed in float32.
+    step = problem.product / 2 + 2 * SPARSE * n * width
+    work = columns * (iterations * step + CHECKS * problem.product)
+    # neighbours, rows of W, and W and its transpose in both precisions
+    memory = 8.0 * 6 * problem.factor_numbers + 60.0 * n * width + problem.column_memory(columns)
+    return Cost(build + work, memory), iterations
+
+
+@torch.no_grad()
+def condition_of_parts(model: LatentKroneckerGP, data: Observations, settings: Vecchia) -> float:
+    """The largest condition number of M^-1 A over some small parts of the data."""
+    rng = np.random.default_rng(settings.seed)
+    worst = 1.0
+    for cell in rng.choice(data.grid.num_observed, min(PARTS, data.grid.num_observed), replace=False):
+        part = cells_around(model, data, int(cell), PART)
+        operator = model.covariance(part, ["dense"] * (len(part.grid.shape) * len(model.terms))).detach()
+        inverse = settings.build(operator)
+        matrix = operator.rows(torch.arange(part.grid.num_observed, device=operator.device)).double()
+        # The eigenvalues of M^-1 A are those of L^T M^-1 L, A = L L^T.
+        root = torch.linalg.cholesky(matrix)
+        eigenvalues = torch.linalg.eigvalsh(root.mT @ inverse.solve(root))
+        worst = max(worst, float(eigenvalues[-1] / eigenvalues[0].clamp(min=1e-12)))
+    return worst
+
+
+def cells_around(model: LatentKroneckerGP, data: Observations, cell: int, size: int) -> Observations:
+    """About `size` observations at the points that are most correlated with those of an observed cell."""
+    grid = data.grid
+    losses = []
+    for k, (coords, axis) in enumerate(zip(grid.coords, grid.axis_index, strict=True)):
+        here = axis[cell : cell + 1]
+        term = model.terms[0]
+        covariances = term.cross_factor(k, coords[here], coords)[0].double().abs()
+        variances = term.factor_variance(k, coords).double() * float(term.factor_variance(k, coords[here]))
+        # -log(correlation) with the point of the cell
+        losses.append(-(covariances / variances.sqrt()).clamp(1e-300, 1.0).log())
+    share = grid.num_observed / grid.num_cells
+    chosen = _nearest_points(losses, size / share)
+    part = restrict(data, {k: points for k, points in enumerate(chosen) if len(points) < grid.shape[k]})
+    assert part is not None  # the cell itself is in it
+    if part.grid.num_observed <= 2 * size:
+        return part
+    # more is observed here than elsewhere
+    longest = max(range(len(chosen)), key=lambda k: len(chosen[k]))
+    keep = max(1, int(len(chosen[longest]) * size / part.grid.num_observed))
+    chosen[longest] = losses[longest].topk(keep, largest=False).indices.sort().values
+    part = restrict(data, dict(enumerate(chosen)))
+    assert part is not None
+    return part
+
+
+def _nearest_points(losses: list[Tensor], cells: float) -> list[Tensor]:
+    """The points of each factor up to the same loss (n_k,), so that their product has about so many cells."""
+    every = torch.cat(losses).sort().values
+    low, high = 0, len(every) - 1
+    while low < high:
+        middle = (low + high) // 2
+        if math.prod(int((loss <= every[middle]).sum()) for loss in losses) < cells:
+            low = middle + 1
+        else:
+            high = middle
+    return [torch.nonzero(loss <= every[low]).flatten() for loss in losses]
