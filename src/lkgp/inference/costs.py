@@ -34,6 +34,8 @@ READING = 30.0
 # The time of a triangular solve with many columns over that of a product of as many multiplications: 1.2 to 1.4 in
 # float64 and 1.5 to 1.9 in float32, for 1000 to 4000 unknowns on one core.
 TRIANGULAR = 1.5
+# Products in float64 that a solve takes for its checks: 2 in a fit and 3 for samples were counted.
+OBSERVATION_CHECKS = 3.0
 # Cells count as missing at random if the variance of the numbers of observed cells in the fibres is at most this many
 # times the binomial variance.
 BY_CHANCE = 3.0

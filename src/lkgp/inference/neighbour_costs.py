@@ -12,7 +12,7 @@ from torch import Tensor
 
 from lkgp.data.readers import Observations
 from lkgp.data.subsets import restrict
-from lkgp.inference.costs import CHECKS, Cost, PlanningProblem
+from lkgp.inference.costs import OBSERVATION_CHECKS, Cost, PlanningProblem
 from lkgp.linalg.preconditioners import Vecchia
 from lkgp.model import LatentKroneckerGP
 
@@ -49,7 +49,7 @@ def neighbour_cost(
     build = entries * (PER_ENTRY + (PER_ENTRY_OF_GRADIENT if problem.fitting else 0.0))
     # The product is computed in float32.
     step = problem.product / 2 + 2 * SPARSE * n * width
-    work = columns * (iterations * step + CHECKS * problem.product)
+    work = columns * (iterations * step + OBSERVATION_CHECKS * problem.product)
     # neighbours, rows of W, and W and its transpose in both precisions
     memory = 8.0 * 6 * problem.factor_numbers + 60.0 * n * width + problem.column_memory(columns)
     return Cost(build + work, memory), iterations

@@ -20,6 +20,7 @@ from lkgp.data.readers import Observations
 from lkgp.inference.base import GradientWeights, LatentSolution, Plan, Purpose, quadratic_form
 from lkgp.inference.cell_equations import CellEquations
 from lkgp.inference.costs import (
+    OBSERVATION_CHECKS,
     OUTSIDE,
     READING,
     Cost,
@@ -32,6 +33,7 @@ from lkgp.inference.costs import (
 from lkgp.inference.estimated import CURVATURE_RTOL, EstimatedMethod, MixedPrecisionSystem
 from lkgp.inference.gradients import quadratic_weights
 from lkgp.inference.neighbour_costs import neighbour_cost
+from lkgp.inference.structured_draws import draw_functions
 from lkgp.linalg.factors import Factor
 from lkgp.linalg.kronecker import LatentKronecker, OperatorFactory, sum_of
 from lkgp.linalg.leading_modes import BLOCK_WEIGHT, ITERATIONS_PER_ROOT, block_multiplications, cheapest_block
@@ -53,8 +55,6 @@ from lkgp.solvers import ConjugateGradients, Solution, Solver, solve
 # Multiplications in float64 that take as long as forming one entry of that matrix, which is a product of gathered
 # entries of the factors: 185 to 200 on one busy core, for 5500 observations.
 FORMING = 200.0
-# Products in float64 that a solve takes for its checks: 2 in a fit and 3 for samples were counted.
-CHECKS = 3.0
 # Prior variance that is added by a jitter on the diagonals of the factors, as a fraction of the noise: far below the
 # noise, yet enough for a Cholesky factorisation.
 JITTER = 1e-3
@@ -182,7 +182,7 @@ def observation_cost(
     iterations = ITERATIONS_PER_ROOT * math.sqrt(left)
     # The preconditioner is applied in float64.
     once = product / 2 + transform + block_solve(block, columns)
-    work = columns * (iterations * once + CHECKS * problem.product + OUTSIDE * cells)
+    work = columns * (iterations * once + OBSERVATION_CHECKS * problem.product + OUTSIDE * cells)
     memory = 8.0 * (6 * problem.factor_numbers + 3 * block**2) + problem.column_memory(columns)
     return Cost(build + roots + work, memory + (12.0 * n**2 if dense else 0.0))
 
@@ -351,19 +351,23 @@ class ObservationSystem(MixedPrecisionSystem):
 
     def prior_data(self, normals: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
         parts = zip(self.terms, normals.split(self.data.grid.num_cells), strict=True)
-        cells = sum_of(kronecker_matmul(self._roots(term), part) for term, part in parts)
+        cells = sum_of(self._functions(term, part) for term, part in parts)
         return cells.index_select(1, self.data.grid.index).mT + self.noise.sqrt()[:, None] * noise, cells
 
-    def _roots(self, factors: Sequence[Factor]) -> list[Tensor]:
-        """Cholesky factors of the factors of a term, with a jitter far below the noise."""
-        largest = [float(factor.entries_diagonal().max()) for factor in factors]
-        roots = []
-        for k, factor in enumerate(factors):
-            others = prod(largest[:k] + largest[k + 1 :])
-            # The jitter adds far less than the noise to the prior variance.
-            allowed = JITTER * float(self.noise.min()) / max(others, 1e-300) / len(factors)
-            roots.append(shifted_cholesky(factor.dense(), max(allowed, 1e-14 * largest[k])))
-        return roots
+    def _functions(self, factors: Sequence[Factor], normals: Tensor) -> Tensor:
+        """Draws of one term at every cell, (s, N), from standard normal numbers (N, s)."""
+        if any(factor.draws_by_structure for factor in factors):
+            return draw_functions(factors, lambda factor: self._root(factors, factor), normals)
+        return kronecker_matmul([self._root(factors, factor) for factor in factors], normals)
+
+    def _root(self, factors: Sequence[Factor], factor: Factor) -> Tensor:
+        """The Cholesky factor of one of the factors of a term, with a jitter far below the noise."""
+        largest = [float(other.entries_diagonal().max()) for other in factors]
+        k = next(k for k, other in enumerate(factors) if other is factor)
+        others = prod(largest[:k] + largest[k + 1 :])
+        # The jitter adds far less than the noise to the prior variance.
+        allowed = JITTER * float(self.noise.min()) / max(others, 1e-300) / len(factors)
+        return shifted_cholesky(factor.dense(), max(allowed, 1e-14 * largest[k]))
 
     @property
     def sampling_remark(self) -> str:

@@ -19,6 +19,8 @@ from lkgp.xarray.preview import format_label
 CELLS_ACROSS_STATIONS = 12
 # The kinds of factors with one dimension that can be an axis of a map.
 AXES = ("number", "longitude")
+# The kinds of factors over places.
+ON_MAP = ("sphere", "map", "plane")
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +61,7 @@ def choose_map_factor(layout: Layout) -> tuple[Factor | None, list[str]]:
     Two factors that are the two axes of a map are drawn together, as one factor would be that has both dimensions.
     """
     candidates = [factor for factor in layout.factors if layout.time not in factor.dims]
-    chosen = max(candidates, key=lambda factor: (factor.kind in ("sphere", "map", "plane"), len(factor.dims)), default=None)
+    chosen = max(candidates, key=lambda factor: (factor.kind in ON_MAP, len(factor.dims)), default=None)
     if chosen is not None and len(chosen.dims) == 1 and chosen.kind in AXES:
         chosen = join_axes(layout.field, [factor for factor in candidates if factor.kind in AXES]) or chosen
     on_map = chosen.dims if chosen is not None else ()
@@ -97,12 +99,12 @@ def map_places(layout: Layout, factor: Factor | None) -> PlaceMap:
         return grid_places(field, factor, columns)
     columns = [column[drawn] for column in columns]
     labels = place_labels(layout, factor, columns, drawn)
-    if factor.kind in ("sphere", "map", "plane") and len(factor.dims) == 1:
+    if factor.kind in ON_MAP and len(factor.dims) == 1:
         x, y = columns[1].astype(float), columns[0].astype(float)
         x = unwrap_longitude(x) if factor.kind == "sphere" else x
         cell_size = (station_cell(x), station_cell(y))
         return PlaceMap(drawn, x, y, labels, cell_size, axis_titles(field, factor), dots=True)
-    if factor.kind in ("sphere", "map", "plane") and len(factor.dims) == 2:  # no regular grid: drawn by rows and columns
+    if factor.kind in ON_MAP and len(factor.dims) == 2:  # no regular grid: drawn by rows and columns
         rows, columns_of = np.indices([field.sizes[dim] for dim in factor.dims]).reshape(2, -1)[:, drawn].astype(float)
         return PlaceMap(drawn, columns_of, -rows, labels)
     return PlaceMap(drawn, np.arange(len(drawn), dtype=float), np.zeros(len(drawn)), labels)
@@ -110,7 +112,7 @@ def map_places(layout: Layout, factor: Factor | None) -> PlaceMap:
 
 def is_grid(field: xr.DataArray, factor: Factor) -> bool:
     """Whether the places of a factor are the product of two axes."""
-    on_map = factor.kind in ("sphere", "map", "plane") and len(factor.dims) == 2
+    on_map = factor.kind in ON_MAP and len(factor.dims) == 2
     return on_map and all(field[name].ndim == 1 for name in factor.coords[:2])
 
 

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from lkgp.errors import InputError
 from lkgp.linalg.factors.base import WORK_ENTRIES, CovarianceFunction, Factor
+from lkgp.linalg.factors.toeplitz import is_regular
 from lkgp.linalg.fourier import fast_lengths, inverse, transform
 from lkgp.linalg.noise_roots import PIVOTED, MatrixRoot, NoiseRoot, circulant_root
 from lkgp.linalg.regular import Lattice, lags
@@ -66,7 +67,8 @@ class LatticeFactor(Factor):
 
     @classmethod
     def suits(cls, function: CovarianceFunction, coords: Tensor) -> bool:
-        if len(coords) < LATTICE_PAYS or not function.stationary:
+        # A whole regular column is a Toeplitz factor.
+        if len(coords) < LATTICE_PAYS or not function.stationary or is_regular(coords):
             return False
         return Lattice.of(coords, MOST_CELLS_PER_POINT * len(coords)) is not None
 
