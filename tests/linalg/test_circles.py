@@ -123,3 +123,11 @@ def test_small_and_large_parts_of_the_earth_are_recognised():
     for width in (0.5, 5.0, 80.0):
         coords = on_sphere(50 + np.linspace(0, width / 3, 20), 7 + np.linspace(0, width, 30), share=0.6)
         assert Circles.on_sphere(coords, 10_000).length == 30
+
+
+def test_a_regular_plane_is_a_lattice(monkeypatch):
+    monkeypatch.setattr(circles, "CIRCLES_PAY", 40)
+    monkeypatch.setattr("lkgp.linalg.factors.lattice.LATTICE_PAYS", 40)
+    axes = torch.arange(8, dtype=torch.float64)
+    coords = torch.cartesian_prod(axes, axes * 0.3)
+    assert Term([kernel_of("0.5")]).structures([coords]) == ("lattice",)

@@ -110,6 +110,16 @@ def test_the_structure_that_suits_is_chosen(monkeypatch):
     assert Term([kernel_of()]).structures([POINTS[:20]]) == ("dense",)
 
 
+def test_draws_along_a_regular_column_have_the_covariance():
+    for length, way in ((0.7, "circulant embedding"), (30.0, "pivoted Cholesky factorisation, because")):
+        with torch.no_grad():
+            dense = kernel_of(length)(POINTS).to_dense()
+            root = Term([kernel_of(length)]).factor(0, POINTS, "toeplitz").noise_root()
+            whole = root.times(torch.eye(root.width, dtype=torch.float64))
+        assert root.way.startswith(way)
+        torch.testing.assert_close(whole @ whole.mT, dense, atol=1e-10, rtol=0)
+
+
 def test_many_scattered_points_are_never_a_matrix(monkeypatch):
     scattered = torch.rand(60, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     assert Term([kernel_of()]).structures([scattered]) == ("dense",)

@@ -26,6 +26,8 @@ from lkgp.inference.predictions import (
     TruncatedEquations,
     VarianceEquations,
 )
+from lkgp.inference.structured_draws import draw_functions
+from lkgp.linalg.factors import Factor
 from lkgp.linalg.kronecker import LatentKronecker, OperatorFactory, sum_of
 from lkgp.linalg.products import kronecker_matmul
 from lkgp.model import LatentKroneckerGP
@@ -305,8 +307,11 @@ class System(ABC):
         """
         grid, functions = self.data.grid, []
         for term, part in zip(self.model.terms, normals.split(grid.num_cells), strict=True):
-            bases = [factor.basis() for factor in term.factors(grid.coords)]
-            functions.append(kronecker_matmul([basis.root @ basis.vectors.mT for basis in bases], part))
+            factors = term.factors(grid.coords)
+            if any(factor.draws_by_structure for factor in factors):
+                functions.append(draw_functions(factors, symmetric_root, part))
+            else:
+                functions.append(kronecker_matmul([symmetric_root(factor) for factor in factors], part))
         cells = sum_of(functions)
         return cells.index_select(1, self.data.grid.index).mT + self.noise.sqrt()[:, None] * noise, cells
 
@@ -362,3 +367,9 @@ def quadratic_form(operator: LatentKronecker, rhs: Tensor, x: Tensor, noise: Ten
 def gaussian_log_density(quadratic: Tensor, logdet: Tensor, n: int) -> Tensor:
     """log N(r; 0, A) from r^T A^-1 r and log det A."""
     return -0.5 * (quadratic + logdet + n * math.log(2 * math.pi))
+
+
+def symmetric_root(factor: Factor) -> Tensor:
+    """The symmetric root of a factor, (n_k, n_k)."""
+    basis = factor.basis()
+    return basis.root @ basis.vectors.mT

@@ -23,6 +23,7 @@ from lkgp.inference.costs import CHECKS, Cost, FactorRanks, PlanningProblem, bre
 from lkgp.inference.estimated import CURVATURE_RTOL, EstimatedMethod, MixedPrecisionSystem
 from lkgp.inference.gradients import quadratic_weights
 from lkgp.inference.neighbour_costs import neighbour_cost
+from lkgp.inference.structured_draws import draw_functions
 from lkgp.linalg.factors import Factor
 from lkgp.linalg.kronecker import LatentKronecker, OperatorFactory, sum_of
 from lkgp.linalg.leading_modes import BLOCK_WEIGHT, ITERATIONS_PER_ROOT, block_multiplications, cheapest_block
@@ -339,19 +340,23 @@ class ObservationSystem(MixedPrecisionSystem):
 
     def prior_data(self, normals: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
         parts = zip(self.terms, normals.split(self.data.grid.num_cells), strict=True)
-        cells = sum_of(kronecker_matmul(self._roots(term), part) for term, part in parts)
+        cells = sum_of(self._functions(term, part) for term, part in parts)
         return cells.index_select(1, self.data.grid.index).mT + self.noise.sqrt()[:, None] * noise, cells
 
-    def _roots(self, factors: Sequence[Factor]) -> list[Tensor]:
-        """Cholesky factors of the factors of a term, with a jitter far below the noise."""
-        largest = [float(factor.entries_diagonal().max()) for factor in factors]
-        roots = []
-        for k, factor in enumerate(factors):
-            others = prod(largest[:k] + largest[k + 1 :])
-            # The jitter adds far less than the noise to the prior variance.
-            allowed = JITTER * float(self.noise.min()) / max(others, 1e-300) / len(factors)
-            roots.append(shifted_cholesky(factor.dense(), max(allowed, 1e-14 * largest[k])))
-        return roots
+    def _functions(self, factors: Sequence[Factor], normals: Tensor) -> Tensor:
+        """Draws of one term at every cell, (s, N), from standard normal numbers (N, s)."""
+        if any(factor.draws_by_structure for factor in factors):
+            return draw_functions(factors, lambda factor: self._root(factors, factor), normals)
+        return kronecker_matmul([self._root(factors, factor) for factor in factors], normals)
+
+    def _root(self, factors: Sequence[Factor], factor: Factor) -> Tensor:
+        """The Cholesky factor of one of the factors of a term, with a jitter far below the noise."""
+        largest = [float(other.entries_diagonal().max()) for other in factors]
+        k = next(k for k, other in enumerate(factors) if other is factor)
+        others = prod(largest[:k] + largest[k + 1 :])
+        # The jitter adds far less than the noise to the prior variance.
+        allowed = JITTER * float(self.noise.min()) / max(others, 1e-300) / len(factors)
+        return shifted_cholesky(factor.dense(), max(allowed, 1e-14 * largest[k]))
 
     @property
     def sampling_remark(self) -> str:

@@ -16,8 +16,9 @@ from lkgp.linalg.regular import wrapped_lags
 # Sums of negative eigenvalues of an embedding below this fraction of the sum of all are rounding errors; they are set
 # to zero, which changes no covariance by more than that fraction of the variance.
 NEGATIVE = 1e-10
-# More than that is named, up to this fraction: far below the Monte Carlo error of any number of draws. Beyond it, the
-# embedding is not used.
+# More than that is named, up to this fraction of the prior variance; beyond it, the embedding is not used. It was chosen
+# so that long-range Matern-3/2 and rational quadratic kernels pass. Its effect on posterior variances that are much
+# smaller than the prior variance was not measured.
 TOLERATED = 1e-5
 # Embeddings are tried with these multiples of the lattice along every axis, up to MOST_EMBEDDING cells, and with this
 # many projections each unless the negative fraction exceeds HOPELESS.

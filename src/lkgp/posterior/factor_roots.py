@@ -6,8 +6,10 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from lkgp.linalg.factors import Factor
 from lkgp.linalg.roots import TriangularRoot
 from lkgp.model import Term
+from lkgp.posterior.structured_roots import StructuredRoot
 
 # Conditional variances of new points below this fraction of the largest variance, times the number of new points, are
 # rounding errors.
@@ -48,11 +50,16 @@ class FactorRoot:
     storage: Tensor
 
     @classmethod
-    def of(cls, term: Term, factor: int, points: Tensor) -> "FactorRoot":
-        """The root over the first points, (u, d_k)."""
-        root = term.factor(factor, points, term.structure(factor, points)).triangular_root()
+    def of(cls, term: Term, factor: int, points: Tensor, matrix: Factor) -> "FactorRoot":
+        """The root over the first points, (u, d_k), with their matrix."""
+        root = matrix.triangular_root()
         triangle = root.root[root.pivots]
         return cls(term, factor, (root.root.to(points.dtype),), points[root.pivots], triangle)
+
+    @property
+    def like(self) -> Tensor:
+        """A tensor with the dtype and the device of the draws."""
+        return self.blocks[0]
 
     @property
     def width(self) -> int:
@@ -100,8 +107,10 @@ class FactorRoot:
             storage=storage,
         )
 
-    def given_first(self, points: Tensor, index: Tensor) -> Tensor:
+    def given_first(self, points: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
         """The regression of `points` (a, d_k) on the first block of points, in its columns, (a, w_1).
+
+        Also returns the variance that it explains, (a,).
 
         index: which of the first points each of them is, or -1, (a,)
         """
@@ -109,7 +118,16 @@ class FactorRoot:
         rows = first[index]
         if bool(new.any()):
             rows[new] = self.coefficients(points[new], first.shape[1]).to(rows.dtype)
-        return rows
+        variance = self.term.factor_variance(self.factor, points)
+        return rows, torch.minimum(rows.square().sum(dim=1), variance)
+
+
+def root_of(term: Term, factor: int, points: Tensor) -> FactorRoot | StructuredRoot:
+    """The root over the first points (u, d_k): triangular, or by the structure of a factor that is too large."""
+    matrix = term.factor(factor, points, term.structure(factor, points))
+    if matrix.draws_by_structure:
+        return StructuredRoot.of(term, factor, points, matrix)
+    return FactorRoot.of(term, factor, points, matrix)
 
 
 def new_points(points: Sequence[Tensor], known: Sequence[Tensor]) -> list[Tensor]:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from lkgp.linalg.products import kronecker_matmul
+from lkgp.posterior.structured_roots import RowsAtPoints
 
 # Number of pieces that are kept before they are joined: each takes some tens of microseconds in a product, and joining
 # copies all numbers.
@@ -51,7 +52,7 @@ class Normals:
             whole[tuple(slice(s, s + p) for s, p in zip(start, piece.shape[:-1], strict=True))] = piece
         return Normals(self.num, self.shape, (((0,) * len(self.shape), whole),))
 
-    def times(self, roots: Sequence[Tensor], columns: slice) -> Tensor:
+    def times(self, roots: Sequence[Tensor | RowsAtPoints], columns: slice) -> Tensor:
         """(R_1 (x) ... (x) R_d) w for the draws in `columns`, (N', c).
 
         roots: R_k, (a_k, w'_k); only the first w'_k columns are used
@@ -62,15 +63,21 @@ class Normals:
             part = piece[tuple(slice(0, max(0, w - s)) for w, s in zip(widths, start, strict=True))][..., columns]
             if part.numel():
                 sizes = zip(roots, start, part.shape[:-1], strict=True)
-                some = [root[:, s : s + p] for root, s, p in sizes]
+                some = [columns_of(root, s, p) for root, s, p in sizes]
                 parts.append(kronecker_matmul(some, part.reshape(-1, part.shape[-1])))
         if not parts:
             count = len(range(self.num)[columns])
-            return roots[0].new_zeros(prod(len(root) for root in roots), count)
+            shape = (prod(root.shape[0] for root in roots), count)
+            return torch.zeros(shape, dtype=roots[0].dtype, device=roots[0].device)
         total = parts[0]
         for part in parts[1:]:
             total = total + part
         return total.mT
+
+
+def columns_of(root: Tensor | RowsAtPoints, start: int, count: int) -> Tensor | RowsAtPoints:
+    """Some of the columns of a root (a, w)."""
+    return root[:, start : start + count] if isinstance(root, Tensor) else root.columns(start, count)
 
 
 def draw_normals(shape: Sequence[int], generator: torch.Generator, like: Tensor) -> Tensor:

@@ -22,15 +22,46 @@ from lkgp.concurrency import Lock
 from lkgp.errors import InputError
 from lkgp.linalg.kronecker import sum_of
 from lkgp.model import LatentKroneckerGP
-from lkgp.posterior.factor_roots import FactorRoot, locate, new_points
+from lkgp.posterior.factor_roots import FactorRoot, StructuredRoot, locate, new_points, root_of
 from lkgp.posterior.normals import Normals, draw_normals
+
+
+def draw_numbers(
+    num: int,
+    roots: Sequence[FactorRoot | StructuredRoot],
+    generator: torch.Generator,
+    shape: Sequence[int],
+    axis: int | None = None,
+    added: int | None = None,
+) -> Tensor:
+    """What is kept for `num` draws of a term, (num, w_1, ..., w_d): standard normal numbers, or values at points.
+
+    shape: w_1, ..., w_d
+    axis, added: for an extension, the axis and the number of its new columns
+    """
+    sizes = [added if k == axis and added is not None else size for k, size in enumerate(shape)]
+    structured = {k: root for k, root in enumerate(roots) if k != axis and isinstance(root, StructuredRoot)}
+    like = roots[0].like
+    if not structured:
+        return draw_normals([num, *sizes], generator, like)
+    # Values at points depend on more normal numbers than there are points: these are drawn for one draw at a time.
+    kept = like.new_empty(num, *sizes)
+    widths = [structured[k].noise_width() if k in structured else size for k, size in enumerate(sizes)]
+    for one in kept:
+        cells = draw_normals(widths, generator, like)
+        for k, root in structured.items():
+            along = cells.movedim(k, 0)
+            values = root.first_numbers(along.reshape(len(along), -1))
+            cells = values.reshape(-1, *along.shape[1:]).movedim(0, k)
+        one.copy_(cells)
+    return kept
 
 
 @dataclass(frozen=True, eq=False)
 class TermDraws:
     """The draws of one term: R_k of every factor, and the standard normal numbers."""
 
-    roots: tuple[FactorRoot, ...]
+    roots: tuple[FactorRoot | StructuredRoot, ...]
     normals: Normals
 
     def extended(self, new: Sequence[Tensor], generator: torch.Generator) -> "TermDraws":
@@ -42,9 +73,8 @@ class TermDraws:
             roots[k] = roots[k].extended(points)
             added = roots[k].width - normals.shape[k]
             if added:
-                shape = [normals.num, *normals.shape]
-                shape[k + 1] = added
-                normals = normals.extended(k, draw_normals(shape, generator, roots[k].blocks[0]))
+                numbers = draw_numbers(normals.num, roots, generator, normals.shape, k, added)
+                normals = normals.extended(k, numbers)
         return TermDraws(tuple(roots), normals)
 
     def largest_numbers(self, added: Sequence[int]) -> int:
@@ -60,11 +90,10 @@ class TermDraws:
         given, normals = [], self.normals
         told, total = (torch.ones((), dtype=coords[0].dtype, device=coords[0].device) for _ in range(2))
         for k, (root, points, index) in enumerate(zip(self.roots, coords, places, strict=True)):
-            rows = root.given_first(points, index)
+            rows, explained = root.given_first(points, index)
             given.append(rows)
-            variance = root.term.factor_variance(k, points)
-            told = told[..., None] * torch.minimum(rows.square().sum(dim=1), variance)
-            total = total[..., None] * variance
+            told = told[..., None] * explained
+            total = total[..., None] * root.term.factor_variance(k, points)
         return lambda columns: normals.times(given, columns), (total - told).clamp(min=0)
 
 
@@ -116,8 +145,8 @@ class PriorDraws:
         self.num, self.max_bytes, self.closed = num, max_bytes, ""
         terms = []
         for term in model.terms:
-            roots = tuple(FactorRoot.of(term, k, points) for k, points in enumerate(coords))
-            numbers = draw_normals([num, *(root.width for root in roots)], generator, roots[0].blocks[0])
+            roots = tuple(root_of(term, k, points) for k, points in enumerate(coords))
+            numbers = draw_numbers(num, roots, generator, [root.width for root in roots])
             terms.append(TermDraws(roots, Normals.of(numbers)))
         self.training = tuple(coords)
         self.known = KnownDraws(self.training, tuple(terms), generator.get_state())

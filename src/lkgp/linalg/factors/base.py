@@ -23,6 +23,9 @@ WORK_ENTRIES = 2**22
 # A structured factor with more points than this is never formed as a dense matrix: 16384^2 numbers in float64 take two
 # gigabytes.
 MOST_DENSE_POINTS = 16384
+# Draws from the prior use the structure of a factor with more points than this, if it has one of its own: a triangular
+# root of so many points takes 0.2 GB, and its time grows with their third power.
+MOST_ROOT_POINTS = 5000
 # The eigenpairs of such a factor are computed from single rows, one at a time; more than this many would take minutes.
 MOST_MODES_BY_ROWS = 2000
 
@@ -146,6 +149,11 @@ class Factor(LinearOperator):
     def noise_root(self) -> NoiseRoot:
         """R with R R^T = K, for draws from the prior without a dense matrix where a structure has such a root."""
         return MatrixRoot(self.triangular_root().root, PIVOTED)
+
+    @property
+    def draws_by_structure(self) -> bool:
+        """Whether draws from the prior use `noise_root`, because a triangular root would be too large."""
+        return self.shape[-2] > MOST_ROOT_POINTS and type(self).noise_root is not Factor.noise_root
 
     def _root_by_rows(self, threshold: float, most: int) -> tuple[Tensor, float, Tensor]:
         """A pivoted root of K from single rows, down to rounding at least; see `root_by_rows`."""

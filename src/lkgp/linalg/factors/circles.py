@@ -16,9 +16,11 @@ from lkgp.linalg.circles import Circles
 from lkgp.linalg.factors.base import WORK_ENTRIES, CovarianceFunction, Factor
 from lkgp.linalg.fourier import inverse, transform
 from lkgp.linalg.noise_roots import PIVOTED, TOLERATED, MatrixRoot, NoiseRoot
+from lkgp.linalg.regular import Lattice
 from lkgp.linalg.row_roots import RowsRoot, root_over_rows
 
-# Below this many points, a dense product is faster.
+# Below this many points, the factor is dense: products already are faster from about 1000 points on, but everything
+# else is simpler with a matrix.
 CIRCLES_PAY = 3000
 # There are at most this many places per point, so that products do not mostly multiply zeros; and at most this many
 # covariances between rows are kept (1 GB in float64).
@@ -107,13 +109,16 @@ class CirclesFactor(Factor):
 
     @classmethod
     def suits(cls, function: CovarianceFunction, coords: Tensor) -> bool:
-        return len(coords) >= CIRCLES_PAY and circles_of(function, coords) is not None
+        if len(coords) < CIRCLES_PAY or circles_of(function, coords) is None:
+            return False
+        # Where both columns of a plane are regular, a lattice keeps far fewer numbers.
+        return coords.shape[1] == 3 or Lattice.of(coords, MOST_PLACES_PER_POINT * len(coords)) is None
 
     @classmethod
     def product_cost(cls, points: int) -> float:
-        # Every number is multiplied by a row of a matrix over the rows, four times because transforms are complex and
-        # twice as long, and transformed twice; about as many rows as places are assumed.
-        return 4 * math.sqrt(points) + CIRCLES_PAY
+        # Every number is multiplied by a row of a matrix over the rows, about as many as there are places. With
+        # 64 circles of 64 places, 2.2 ms were measured where a dense matrix took 39 ms: as many as 230 multiplications.
+        return 4 * math.sqrt(points)
 
     @classmethod
     def stored_numbers(cls, points: int) -> float:

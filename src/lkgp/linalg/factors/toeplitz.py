@@ -1,12 +1,14 @@
 """A stationary kernel over equally spaced points: its first column determines the whole matrix."""
 
 import math
+from collections.abc import Callable
 
 import torch
 from scipy.fft import next_fast_len
 from torch import Tensor
 
 from lkgp.linalg.factors.base import WORK_ENTRIES, CovarianceFunction, Factor
+from lkgp.linalg.noise_roots import PIVOTED, MatrixRoot, NoiseRoot, circulant_root
 
 # Below this many points, a dense product is faster than the FFT of a Toeplitz factor; `scripts/calibrate_costs.py`
 # measures it.
@@ -26,17 +28,27 @@ def is_regular(coords: Tensor) -> bool:
 
 
 class ToeplitzFactor(Factor):
-    """A symmetric Toeplitz matrix, given by its first column (..., n_k); products take O(n_k log n_k) by FFT."""
+    """A symmetric Toeplitz matrix; products take O(n_k log n_k) by FFT.
+
+    column: the first column, (..., n_k)
+    evaluate: covariances at lags (a, 1), (a,), for lags beyond the column; none if they are unknown
+    step: between neighbouring points
+    """
 
     kind = "toeplitz"
 
-    def __init__(self, column: Tensor) -> None:
-        super().__init__(column)
-        self.column = column
+    def __init__(
+        self, column: Tensor, *, evaluate: Callable[[Tensor], Tensor] | None = None, step: float = 1.0
+    ) -> None:
+        super().__init__(column, evaluate=evaluate, step=step)
+        self.column, self.evaluate, self.step = column, evaluate, step
 
     @classmethod
     def of(cls, function: CovarianceFunction, coords: Tensor) -> "ToeplitzFactor":
-        return cls(function(coords, coords[:1])[:, 0])
+        step = float((coords[-1, 0] - coords[0, 0]).abs()) / max(len(coords) - 1, 1)
+        return cls(
+            function(coords, coords[:1])[:, 0], evaluate=lambda lags: function(lags, lags[:1] * 0)[:, 0], step=step
+        )
 
     @classmethod
     def suits(cls, function: CovarianceFunction, coords: Tensor) -> bool:
@@ -59,7 +71,7 @@ class ToeplitzFactor(Factor):
         return float(ToeplitzFactor(self.column.abs())._matmul(ones).max())
 
     def rounded(self, dtype: torch.dtype) -> "ToeplitzFactor":
-        return ToeplitzFactor(self.column.to(dtype))
+        return ToeplitzFactor(self.column.to(dtype), evaluate=self.evaluate, step=self.step)
 
     def difference(self, other: Factor) -> "ToeplitzFactor":
         return ToeplitzFactor(self.column - other.rows_at(torch.zeros(1, dtype=torch.long, device=other.device))[0])
@@ -80,6 +92,14 @@ class ToeplitzFactor(Factor):
 
     def gather_weights(self, rows: Tensor, columns: Tensor, weights: Tensor) -> Tensor:
         return torch.bincount((rows - columns).abs(), weights, minlength=len(self.column))
+
+    def noise_root(self) -> NoiseRoot:
+        if self.evaluate is not None:
+            points = torch.arange(len(self.column), device=self.column.device)
+            root = circulant_root(self.evaluate, (len(points),), (self.step,), points, self.column)
+            if root is not None:
+                return root
+        return MatrixRoot(self.triangular_root().root, f"{PIVOTED}, because the circulant embedding is not positive")
 
     def inner(self, weights: Tensor) -> Tensor:
         return (weights.to(self.column.dtype) * self.column).sum()
