@@ -20,6 +20,7 @@ from lkgp import (
     PartialGrid,
     Plan,
     Spectral,
+    Vecchia,
     condition,
     fit,
     from_array,
@@ -81,8 +82,8 @@ def robot(missing, states=1500):
 
 def test_factors_of_full_rank_are_solved_among_the_observations():
     chosen = plan(*robot(0.05, states=3000), "auto", fitting=True)
-    assert chosen.method == ObservationSpace()
-    assert "with the grid" in chosen.why
+    assert chosen.method == ObservationSpace(preconditioner=Vecchia(neighbours=15))
+    assert "nearest-neighbour preconditioner with 15 neighbours" in chosen.why
 
 
 def test_few_observations_of_a_large_grid_are_factorised():

@@ -22,6 +22,7 @@ from lkgp import (
     PivotedCholesky,
     Reason,
     StochasticGradientDescent,
+    Vecchia,
     solve,
 )
 from lkgp.linalg import LatentKronecker
@@ -32,7 +33,13 @@ SOLVERS = [
     AlternatingProjections(rtol=1e-8, block_size=8),
     StochasticGradientDescent(rtol=1e-2, batch_size=8),
 ]
-PRECONDITIONERS = [PivotedCholesky(rank=5), Nystrom(rank=5), LeadingModes(rank=5), KroneckerEigenbasis()]
+PRECONDITIONERS = [
+    PivotedCholesky(rank=5),
+    Nystrom(rank=5),
+    LeadingModes(rank=5),
+    KroneckerEigenbasis(),
+    Vecchia(neighbours=5),
+]
 
 
 def class_name(record):

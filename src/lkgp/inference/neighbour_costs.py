@@ -24,8 +24,8 @@ PART, PARTS = 500, 2
 # for 9, 234 for 20: 5 to 13 times the condition number. It grows faster than its root because parts are small.
 ITERATIONS_PER_CONDITION = {False: 8.0, True: 4.0}
 # Multiplications that take as long as one entry among the neighbours of a cell: 3.3 s on one core of 25 billion
-# multiplications a second, for 105,569 cells with 15 neighbours. Derivatives take about twice as long.
-PER_ENTRY, PER_ENTRY_OF_GRADIENT = 6000.0, 12000.0
+# multiplications a second, for 105,569 cells with 15 neighbours; derivatives took 11 s with 30.
+PER_ENTRY, PER_ENTRY_OF_GRADIENT = 6000.0, 6000.0
 # Multiplications that take as long as one multiplication by a sparse matrix: 60 ms for nine columns of that case.
 SPARSE = 50.0
 
