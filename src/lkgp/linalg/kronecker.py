@@ -171,6 +171,12 @@ class LatentKronecker(LinearOperator):
         """The diagonal of D, (n,)."""
         return self.noise.expand(*self.noise.shape[:-1], self.grid.num_observed)
 
+    def matmul(self, other: Any) -> Any:
+        """A X for X (n, c) or (n,); the same operator, so that factors keep what they computed for earlier products."""
+        if isinstance(other, Tensor) and not torch.is_grad_enabled():
+            return self._matmul(other)
+        return super().matmul(other)
+
     # Methods that `LinearOperator` requires of its subclasses.
 
     def _matmul(self, rhs: Tensor) -> Tensor:
