@@ -17,6 +17,7 @@ from gpytorch.kernels import Kernel, RQKernel
 from torch import Tensor
 
 from lkgp.data.readers import Observations
+from lkgp.data.subsets import without_empty_points
 from lkgp.fitting.candidates import CLOSE, LONGEST, Lengths, designs, length_range
 from lkgp.fitting.composite import Composite, maximise
 from lkgp.fitting.objective import Progress
@@ -148,6 +149,7 @@ def choose_forms(
         of each.
     data: scaled to the units of the model
     """
+    data = without_empty_points(data)
     parts = make_parts(data, seed)
     ranges = [length_limits(data, parts, k) for k in range(len(forms))]
     composite, coarse = Composite(parts.parts, data, progress), Composite(parts.some().parts, data)

@@ -4,8 +4,6 @@ GPyTorch and `torch.cdist` compute distances between many points from |x|^2 + |x
 digits where points nearly coincide: Matern-1/2 is then wrong by 1e-8, differently for each set of points.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 
 import torch
@@ -16,17 +14,12 @@ from torch import Tensor
 LEAST_DISTANCE = 1e-15
 
 
-@contextmanager
-def exact_distances(kernel: Kernel) -> Iterator[None]:
-    """Let all parts of a kernel compute their distances from differences."""
-    parts = [p for p in kernel.modules() if isinstance(p, Kernel) and type(p).covar_dist is Kernel.covar_dist]
-    for part in parts:
-        vars(part)["covar_dist"] = partial(distances, part)
-    try:
-        yield
-    finally:
-        for part in parts:
-            vars(part).pop("covar_dist", None)
+def use_exact_distances(kernel: Kernel) -> None:
+    """Let all parts of a kernel compute their distances from differences, from now on."""
+    for part in kernel.modules():
+        # Once and for all: threads may share a kernel, and copy it, while another one evaluates it.
+        if isinstance(part, Kernel) and type(part).covar_dist is Kernel.covar_dist and "covar_dist" not in vars(part):
+            vars(part)["covar_dist"] = partial(distances, part)
 
 
 def distances(

@@ -26,7 +26,7 @@ from torch.func import functional_call
 
 from lkgp.concurrency import Lock
 from lkgp.errors import InputError
-from lkgp.model.distances import exact_distances
+from lkgp.model.distances import use_exact_distances
 
 STATIONARY = (RBFKernel, MaternKernel, PeriodicKernel, RQKernel, CosineKernel, PiecewisePolynomialKernel)
 # Those of them that are functions of a distance.
@@ -74,7 +74,8 @@ def evaluate_diagonal(kernel: Kernel, points: Tensor) -> Tensor:
 @contextmanager
 def _as_used_here(kernel: Kernel) -> Iterator[None]:
     """Evaluate a kernel at once, with exact distances, and without warnings that the caller can do nothing about."""
-    with gpytorch.settings.lazily_evaluate_kernels(False), exact_distances(kernel), _quiet_sparse_matrices(kernel):
+    use_exact_distances(kernel)
+    with gpytorch.settings.lazily_evaluate_kernels(False), _quiet_sparse_matrices(kernel):
         yield
 
 

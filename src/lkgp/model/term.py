@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from lkgp.errors import InputError
 from lkgp.linalg.factors import Factor, structure_for
+from lkgp.model.distances import use_exact_distances
 from lkgp.model.kernels import KernelFunction, check_is_kernel, evaluate, evaluate_diagonal
 
 
@@ -23,6 +24,7 @@ class Term(nn.Module):
             raise InputError("no kernels were given; give one per factor.")
         for k, kernel in enumerate(kernels):
             check_is_kernel(kernel, k)
+            use_exact_distances(kernel)
         self.kernels: Sequence[Kernel] = nn.ModuleList(kernels)  # type: ignore[assignment]
 
     def structure(self, k: int, coords: Tensor) -> str:

@@ -1,6 +1,6 @@
 """Where the places of a field are drawn on the map, and what they are called."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -64,6 +64,10 @@ def choose_map_factor(layout: Layout) -> tuple[Factor | None, list[str]]:
     chosen = max(candidates, key=lambda factor: (factor.kind in ON_MAP, len(factor.dims)), default=None)
     if chosen is not None and len(chosen.dims) == 1 and chosen.kind in AXES:
         chosen = join_axes(layout.field, [factor for factor in candidates if factor.kind in AXES]) or chosen
+    if chosen is not None and chosen.kind in ("map", "plane"):
+        first, second = chosen.coords[:2]
+        if is_x(layout.field, first) and not is_x(layout.field, second):
+            chosen = replace(chosen, coords=(second, first))
     on_map = chosen.dims if chosen is not None else ()
     return chosen, [dim for factor in candidates for dim in factor.dims if dim not in on_map]
 

@@ -34,9 +34,9 @@ FIRST_NOISE, MIN_NOISE = 0.05, 1e-5
 # fit may end on a part of the data of that size.
 SUFFICIENT_OBSERVATIONS = 100_000
 # With so many times as many observations as there are in the parts that chose the kernels, the optimum on the parts is
-# kept. The parts weigh near and far pairs of cells alike, but nearest pairs dominate the likelihood of all the data, and
-# no kernel is right at every distance: on a satellite's map of 105,569 cells, errors under clouds were 6 % larger after
-# a fit to all of them, which took minutes.
+# kept. The parts weigh near and far pairs of cells alike, but nearest pairs dominate the likelihood of all the data,
+# and no kernel is right at every distance: on a satellite's map of 105,569 cells, errors under clouds were 6 % larger
+# after a fit to all of them, which took minutes.
 MANY_TIMES = 20
 OPTIMIZER = BFGS(improvement=1e-4, sufficient_observations=SUFFICIENT_OBSERVATIONS)
 

@@ -99,7 +99,15 @@ class Factor(LinearOperator):
         It is differentiable by the defining numbers of the factor.
         """
         rows, columns = torch.broadcast_tensors(rows, columns)
-        return self._get_indices(rows, columns)
+        if type(self)._get_indices is not LinearOperator._get_indices:
+            return self._get_indices(rows, columns)
+        # A kind without single entries computes whole rows, a block of them at a time.
+        found = []
+        size = max(1, WORK_ENTRIES // self.shape[-1])
+        for some, others in zip(rows.flatten().split(size), columns.flatten().split(size), strict=True):
+            distinct, which = torch.unique(some, return_inverse=True)
+            found.append(self.rows_at(distinct)[which, others])
+        return torch.cat(found).view(rows.shape)
 
     def entries_diagonal(self) -> Tensor:
         """The diagonal, (n_k,)."""
