@@ -39,7 +39,7 @@ SMALL_FLOAT32_ERROR = 0.3
 UNRESOLVED = 0.25
 # The relative error of a variance from weights: half a per cent of the standard deviation.
 VARIANCE_ERROR = 0.01
-# If rounding errors stop a refinement, this much is accepted: a tenth of a standard deviation, or of a variance.
+# If rounding errors stop the refinement of a variance, this much of it is accepted.
 ROUNDING_ERROR = 0.1
 # The rounding error of a variance k_** - c^T A^-1 c, in units of eps k_**: (1 + |w|_1)^2 for weights w whose absolute
 # values add up to about 7, as they do in two-dimensional interpolation. Measured against extended precision: 0.5 to
@@ -133,7 +133,8 @@ class PredictionEquations(TruncatedEquations):
         if refined.reason is not Reason.STAGNATED:
             return refined.reason
         fine = torch.linalg.vector_norm(refined.residual, dim=0) <= self.rtol
-        fine &= refined.size <= ROUNDING_ERROR * math.sqrt(len(self.rhs))
+        # Rounding errors are independent of one another.
+        fine &= refined.size <= MEAN_ERROR * math.sqrt(len(self.rhs))
         return Reason.CONVERGED if bool(fine.all()) else refined.reason
 
 

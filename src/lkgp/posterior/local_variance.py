@@ -76,12 +76,13 @@ class NearVariance:
         Deviations from the best predictor are independent of differences of predictors, and both estimates are weighted
         by the inverse of their variances, which are proportional to v^2 and (v_near - v)^2.
         """
-        ratio = (sampled / (sampled + self.farther).clamp(min=1e-300)).clamp(min=LEAST_SHARE)
-        known = torch.where(self.farther < 0.5 * self.near, self.variance, ratio * self.near)
-        own, other = num / known.clamp(min=1e-300).square(), self.num / self.farther.clamp(min=1e-300).square()
-        # relative weights, because the squares of small numbers may overflow
-        share = 1 / (1 + own / other)
-        return share * self.variance + (1 - share) * torch.minimum(sampled, self.near)
+        # relative to v_near, because the squares of small numbers may underflow
+        unit = self.near.clamp(min=torch.finfo(self.near.dtype).tiny)
+        sampled, farther = (sampled / unit).clamp(max=1.0), self.farther / unit
+        ratio = (sampled / (sampled + farther).clamp(min=LEAST_SHARE)).clamp(min=LEAST_SHARE)
+        known = torch.where(farther < 0.5, (1 - farther).clamp(min=0.0), ratio)
+        share = self.num * known.square() / (self.num * known.square() + num * farther.square())
+        return unit * (share * (1 - farther).clamp(min=0.0) + (1 - share) * sampled)
 
     @property
     def error(self) -> Tensor:
