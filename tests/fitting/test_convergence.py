@@ -1,13 +1,14 @@
 """A search that says it converged has done so, and a model with more parts does not end below one with fewer."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from gpytorch.kernels import ConstantKernel, MaternKernel, ScaleKernel
 from oracle import Oracle, matern52
+from search_places import Place
 
 from lkgp import BFGS, Direct, LatentKroneckerGP, Spectral, fit, from_array
 from lkgp.fitting.candidates import find_lengths
@@ -17,17 +18,6 @@ from lkgp.fitting.long_lengths import shorter_start
 from lkgp.fitting.objective import Objective
 from lkgp.fitting.simpler import SimplerStart
 from lkgp.fitting.trust_region import maximise
-
-
-@dataclass
-class Place:
-    value: float
-    gradient: np.ndarray
-    curvature: np.ndarray
-    solved: bool = True
-
-    def information(self):
-        return self.curvature
 
 
 def test_a_curvature_that_is_too_large_does_not_end_a_search_without_values():

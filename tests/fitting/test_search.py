@@ -1,7 +1,7 @@
 """The search for hyperparameters: its curvature, its steps, and the smaller data it begins on."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,6 +9,7 @@ import torch
 from cases import CASES, SOME, Case, name
 from gpytorch.kernels import MaternKernel, PeriodicKernel, ScaleKernel
 from gpytorch.priors import GammaPrior
+from search_places import Place
 
 import lkgp.data.subsets
 import lkgp.fitting.objective
@@ -79,17 +80,6 @@ def test_priors_add_to_the_information():
     (second,) = torch.autograd.grad(first.sum(), [raw])
     assert float(added.diagonal().sum()) == pytest.approx(-second.item(), rel=1e-6)
     assert int((added.abs() > 1e-9).sum()) == 1
-
-
-@dataclass
-class Place:
-    value: float
-    gradient: np.ndarray
-    curvature: np.ndarray
-    solved: bool = True
-
-    def information(self):
-        return self.curvature
 
 
 def rosenbrock(flat, with_value):

@@ -137,8 +137,7 @@ def likelihood_error(system: System, weights: Tensor, logdet_error: float, quadr
     weights: A^-1 r, (n,); logdet_error: a standard error; quadratic_error: a bound of the error of r^T A^-1 r
     """
     bias = 0.5 * quadratic_error + system.truncation * len(weights)
-    exact = logdet_error == 0 and quadratic_error == 0
-    return 0.5 * logdet_error + (0.0 if exact else bias / 3) + system.likelihood_rounding(weights)
+    return 0.5 * logdet_error + bias / 3 + system.likelihood_rounding(weights)
 
 
 def surrogate_of(model: LatentKroneckerGP, data: Observations, weights: GradientWeights) -> Tensor:

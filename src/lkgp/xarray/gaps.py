@@ -61,10 +61,13 @@ def run_lengths(missing: np.ndarray) -> np.ndarray:
     return np.flatnonzero(edges.ravel() == -1) - np.flatnonzero(edges.ravel() == 1)
 
 
-def withhold(observed: np.ndarray, share: float, generator: np.random.Generator) -> tuple[np.ndarray, str]:
-    """Choose about a share of the observed cells that a copy of the gaps, shifted in time, would hide.
+def withhold(
+    observed: np.ndarray, share: float, generator: np.random.Generator, shifted: str = "shifted in time"
+) -> tuple[np.ndarray, str]:
+    """Choose about a share of the observed cells that a copy of the gaps, shifted along the second axis, would hide.
 
     observed: (m, t)
+    shifted: what such a shift is called
 
     Returns the cells, boolean (m, t), and a description of how they were chosen.
     """
@@ -76,7 +79,7 @@ def withhold(observed: np.ndarray, share: float, generator: np.random.Generator)
     moved = np.roll(missing, int(generator.integers(1, t)), axis=1) & observed
     wanted = share * observed.sum()
     if moved.sum() <= wanted:
-        return moved, "a copy of the gaps, shifted in time"
+        return moved, f"a copy of the gaps, {shifted}"
     window = int(np.clip(WINDOW_LENGTH * np.quantile(run_lengths(missing), 0.9), 1, t))
     hidden = np.zeros_like(moved)
     for start in generator.permutation(np.arange(0, t, window)):
@@ -84,4 +87,4 @@ def withhold(observed: np.ndarray, share: float, generator: np.random.Generator)
         hidden[:, part] = moved[:, part]
         if hidden.sum() >= wanted:
             break
-    return hidden, "parts of a copy of the gaps, shifted in time"
+    return hidden, f"parts of a copy of the gaps, {shifted}"

@@ -7,6 +7,8 @@ from gpytorch.kernels import Kernel, MaternKernel, PeriodicKernel, RBFKernel, RQ
 from lkgp.xarray.coordinate_scaling import CoordinateScaling
 from lkgp.xarray.model import FieldModel
 
+# Lengths beyond this many standard deviations of the coordinates are not given: the data say nothing about them.
+BEYOND = 100.0
 # The distance, in length scales, at which the correlation has fallen to one half: the root r of k(r) = 1/2, by the
 # smoothness nu of a Matern kernel; None stands for the squared exponential, where r = sqrt(2 log 2).
 HALF_DISTANCE = {0.5: 0.693, 1.5: 0.969, 2.5: 1.042, None: 1.177}
@@ -56,6 +58,8 @@ def half_distances(kernel: Kernel, scaling: CoordinateScaling) -> list[str]:
     length_scales = kernel.lengthscale.detach().flatten().tolist()
     return [
         format_length(half * length_scale * scaling.scale[column], scaling.units[column])
+        if half * length_scale < BEYOND
+        else "far more than the extent of the data"
         for length_scale, column in zip(length_scales, columns, strict=False)
     ]
 

@@ -76,7 +76,8 @@ def validate(model: FittedField, *, share: float = 0.1, seed: int = 0) -> Valida
     seen = np.isfinite(values)
     window, window_text = choose_window(layout, values.shape, generator)
     rows = np.zeros_like(to_series(seen, layout))
-    rows[:, window], how = withhold(to_series(seen, layout)[:, window], share, generator)
+    shifted = "shifted" if layout.time is None else "shifted in time"
+    rows[:, window], how = withhold(to_series(seen, layout)[:, window], share, generator, shifted)
     hidden = from_series(rows, seen.shape, layout)
     if not hidden.any() or not (seen & ~hidden).any():
         raise InputError("there are too few observed cells to withhold some of them.")

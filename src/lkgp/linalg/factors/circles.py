@@ -14,6 +14,7 @@ from torch.utils.checkpoint import checkpoint
 from lkgp.errors import InputError
 from lkgp.linalg.circles import Circles
 from lkgp.linalg.factors.base import WORK_ENTRIES, CovarianceFunction, Factor
+from lkgp.linalg.factors.structured import StructuredFactor
 from lkgp.linalg.fourier import inverse, transform
 from lkgp.linalg.noise_roots import PIVOTED, TOLERATED, MatrixRoot, NoiseRoot
 from lkgp.linalg.regular import Lattice
@@ -53,7 +54,7 @@ def _is_even(function: CovarianceFunction, circles: Circles) -> bool:
     return bool(torch.allclose(forward, backward, rtol=1e-10, atol=0.0))
 
 
-class CirclesFactor(Factor):
+class CirclesFactor(StructuredFactor):
     """K between place p of row i and place q of row j is table[|p - q|, i, j].
 
     table: (m, r, r), covariances of rows at the lags 0, ..., m - 1; around a closed circle of L places, m = L // 2 + 1
@@ -231,18 +232,11 @@ class CirclesFactor(Factor):
             spectrum = spectrum_of(self.evaluate(lags).double(), period)
         return root_over_rows(spectrum, frequency_counts(period, spectrum), period, self.length, self.index)
 
+    @property
+    def num_points(self) -> int:
+        return len(self.index)
+
     # Methods that `LinearOperator` requires of its subclasses.
-
-    def _matmul(self, rhs: Tensor) -> Tensor:
-        if rhs.ndim == 1:
-            return self._matmul(rhs[:, None])[:, 0]
-        return self.transposed_product(rhs).mT
-
-    def _size(self) -> torch.Size:
-        return torch.Size((len(self.index), len(self.index)))
-
-    def _transpose_nonbatch(self) -> "CirclesFactor":
-        return self
 
     def _diagonal(self) -> Tensor:
         return self.table[0].diagonal()[self.index // self.length]

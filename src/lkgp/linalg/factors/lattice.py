@@ -9,6 +9,7 @@ from torch import Tensor
 
 from lkgp.errors import InputError
 from lkgp.linalg.factors.base import WORK_ENTRIES, CovarianceFunction, Factor
+from lkgp.linalg.factors.structured import StructuredFactor
 from lkgp.linalg.factors.toeplitz import is_regular
 from lkgp.linalg.fourier import fast_lengths, inverse, transform
 from lkgp.linalg.noise_roots import PIVOTED, MatrixRoot, NoiseRoot, circulant_root
@@ -24,7 +25,7 @@ AT_4096_POINTS = 700.0
 MOST_CELLS_PER_POINT = 16
 
 
-class LatticeFactor(Factor):
+class LatticeFactor(StructuredFactor):
     """K_ij = table at the lag between points i and j; products take O(M log M) for a lattice of M cells, by FFT.
 
     table: (m_1, 2 m_2 - 1, ..., 2 m_d - 1), covariances at all lags that are not negative along the first axis; the
@@ -182,18 +183,11 @@ class LatticeFactor(Factor):
                 return root
         return MatrixRoot(self.triangular_root().root, f"{PIVOTED}, because the circulant embedding is not positive")
 
+    @property
+    def num_points(self) -> int:
+        return len(self.index)
+
     # Methods that `LinearOperator` requires of its subclasses.
-
-    def _matmul(self, rhs: Tensor) -> Tensor:
-        if rhs.ndim == 1:
-            return self._matmul(rhs[:, None])[:, 0]
-        return self.transposed_product(rhs).mT
-
-    def _size(self) -> torch.Size:
-        return torch.Size((len(self.index), len(self.index)))
-
-    def _transpose_nonbatch(self) -> "LatticeFactor":
-        return self
 
     def _diagonal(self) -> Tensor:
         origin = (0, *(m - 1 for m in self.cells[1:]))

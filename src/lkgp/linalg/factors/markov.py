@@ -12,7 +12,8 @@ from gpytorch.kernels import AdditiveKernel, Kernel, MaternKernel, ScaleKernel
 from torch import Tensor
 
 from lkgp.errors import InputError
-from lkgp.linalg.factors.base import WORK_ENTRIES, CovarianceFunction, Factor
+from lkgp.linalg.factors.base import WORK_ENTRIES, CovarianceFunction
+from lkgp.linalg.factors.structured import StructuredFactor
 from lkgp.linalg.noise_roots import NoiseRoot
 from lkgp.linalg.state_space import innovations, scan, stationary, transitions
 
@@ -40,7 +41,7 @@ def components(kernel: Kernel) -> list[tuple[int, Tensor, Tensor]] | None:
     return [(int(kernel.nu + 0.5), torch.ones_like(a), a)]
 
 
-class MarkovFactor(Factor):
+class MarkovFactor(StructuredFactor):
     """K_ij = sum_c variance_c m_c(a_c |t_i - t_j|) with the Matern function m_c of order p_c = nu_c + 1/2.
 
     numbers: variance_c and a_c, (c, 2)
@@ -145,18 +146,11 @@ class MarkovFactor(Factor):
     def noise_root(self) -> NoiseRoot:
         return ForwardRoot(self.numbers.detach().double(), self.orders, self.times)
 
+    @property
+    def num_points(self) -> int:
+        return len(self.times)
+
     # Methods that `LinearOperator` requires of its subclasses.
-
-    def _matmul(self, rhs: Tensor) -> Tensor:
-        if rhs.ndim == 1:
-            return self._matmul(rhs[:, None])[:, 0]
-        return self.transposed_product(rhs).mT
-
-    def _size(self) -> torch.Size:
-        return torch.Size((len(self.times), len(self.times)))
-
-    def _transpose_nonbatch(self) -> "MarkovFactor":
-        return self
 
     def _diagonal(self) -> Tensor:
         return self.numbers[:, 0].sum().expand(len(self.times))
