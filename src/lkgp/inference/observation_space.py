@@ -34,6 +34,7 @@ from lkgp.inference.estimated import CURVATURE_RTOL, EstimatedMethod, MixedPreci
 from lkgp.inference.gradients import quadratic_weights
 from lkgp.inference.neighbour_costs import neighbour_cost
 from lkgp.inference.structured_draws import draw_functions
+from lkgp.inference.succession_costs import succession_cost
 from lkgp.linalg.factors import Factor
 from lkgp.linalg.kronecker import LatentKronecker, OperatorFactory, sum_of
 from lkgp.linalg.leading_modes import BLOCK_WEIGHT, ITERATIONS_PER_ROOT, block_multiplications, cheapest_block
@@ -43,6 +44,7 @@ from lkgp.linalg.preconditioners import (
     PivotedCholesky,
     Preconditioner,
     PreconditionerSettings,
+    SuccessiveBlocks,
     Vecchia,
 )
 from lkgp.linalg.preconditioners.leading_modes import MOST_MODES
@@ -85,7 +87,8 @@ class ObservationSpace(EstimatedMethod):
     def automatic(cls) -> Sequence["ObservationSpace"]:
         if cls is not ObservationSpace:
             return ()
-        return (cls(), cls(dense=True), *(cls(preconditioner=Vecchia(neighbours=count)) for count in NEIGHBOURS))
+        neighbours = [cls(preconditioner=Vecchia(neighbours=count)) for count in NEIGHBOURS]
+        return (cls(), cls(dense=True), *neighbours, cls(preconditioner=SuccessiveBlocks()))
 
     def for_fitting(self) -> "ObservationSpace":
         return super().for_fitting() if self.solver is None else self._looser(self.fit_rtol)
@@ -108,6 +111,8 @@ class ObservationSpace(EstimatedMethod):
         grid = problem.grid
         if self.solver is None and isinstance(self.preconditioner, Vecchia) and not self.dense:
             return self._plan_with_neighbours(problem, self.preconditioner)
+        if self.solver is None and isinstance(self.preconditioner, SuccessiveBlocks) and not self.dense:
+            return self._plan_with_blocks(problem, self.preconditioner)
         if self.solver is not None or not isinstance(self.preconditioner, LeadingModes):
             # The cost of other solvers and preconditioners is not known.
             return Plan(self, "observation space")
@@ -132,6 +137,14 @@ class ObservationSpace(EstimatedMethod):
             f"(about {iterations:.0f} iterations), {cost}"
         )
         return Plan(self, words, cost)
+
+    def _plan_with_blocks(self, problem: PlanningProblem, settings: SuccessiveBlocks) -> Plan:
+        obstacle = settings.obstacle(problem.grid, len(problem.model.terms))
+        if obstacle:
+            return Plan(self, "observation space, block by block along an axis", obstacle=obstacle)
+        cost, iterations = succession_cost(problem, settings, problem.columns(self.num_samples))
+        words = f"observation space, preconditioner block by block along an axis (about {iterations:.0f} iterations)"
+        return Plan(self, f"{words}, {cost}", cost)
 
     def system(
         self,

@@ -1,4 +1,6 @@
-"""Nearest neighbours by Euclidean distance: of any points, and of each point among those before it."""
+"""Nearest neighbours by Euclidean distance: of any points, of each point among those before it, and in groups."""
+
+import math
 
 import numpy as np
 import torch
@@ -83,3 +85,20 @@ def _query(tree: cKDTree, targets: NDArray[np.floating], most: int, width: int) 
     found = np.full((len(targets), width), NONE, dtype=np.int64)
     found[:, :most] = closest
     return found
+
+
+def compact_groups(places: NDArray[np.float64], size: int) -> NDArray[np.int64]:
+    """Divide points (a, e) into groups of neighbours, (g, size or less), by halving along the widest direction.
+
+    All groups are equally large; some points are in two groups if `a` is not divisible.
+    """
+    levels = max(0, math.ceil(math.log2(max(1, len(places)) / size)))
+    width = -(-len(places) // 2**levels)
+    # Each group has as many points as the others: the last points are repeated.
+    members = np.minimum(np.arange(width * 2**levels), len(places) - 1).reshape(1, -1)
+    for _ in range(levels):
+        here = places[members]
+        widest = np.ptp(here, axis=1).argmax(axis=1)
+        order = np.take_along_axis(here, widest[:, None, None], axis=2)[:, :, 0].argsort(axis=1)
+        members = np.take_along_axis(members, order, axis=1).reshape(2 * len(members), -1)
+    return members

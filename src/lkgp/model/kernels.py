@@ -104,6 +104,12 @@ class KernelFunction:
     def isotropic(self) -> bool:
         return is_isotropic(self.kernel)
 
+    @property
+    def summands(self) -> list["KernelFunction"]:
+        if not isinstance(self.kernel, AdditiveKernel):
+            return [self]
+        return [one for part in self.kernel.kernels for one in KernelFunction(part).summands]
+
     def __call__(self, rows: Tensor, columns: Tensor) -> Tensor:
         return evaluate(self.kernel, rows, None if columns is rows else columns)
 

@@ -30,6 +30,7 @@ from torch import Tensor
 
 from lkgp.linalg.kronecker import sum_of
 from lkgp.linalg.local_systems import local_covariances, positive_cholesky
+from lkgp.linalg.neighbours import compact_groups
 
 # Cells in one group, and numbers of observations to try for it. With the 100 nearest observations of single cells, 99 %
 # of the standard deviations were right to 1 % in large gaps, for rough and smooth kernels alike; a group needs more.
@@ -189,23 +190,6 @@ def _groups(posterior: Any, targets: Sequence[Tensor], size: int, nearest: int) 
     for block in np.split(members, range(at_once, len(members), at_once)):
         chosen = nearest_to_groups(tree, places[block], count)
         yield torch.as_tensor(block, device=device), torch.as_tensor(chosen, device=device)
-
-
-def compact_groups(places: NDArray[np.float64], size: int) -> NDArray[np.int64]:
-    """Divide points (a, e) into groups of neighbours, (g, size or less), by halving along the widest direction.
-
-    All groups are equally large; some points are in two groups if `a` is not divisible.
-    """
-    levels = max(0, math.ceil(math.log2(max(1, len(places)) / size)))
-    width = -(-len(places) // 2**levels)
-    # Each group has as many points as the others: the last points are repeated.
-    members = np.minimum(np.arange(width * 2**levels), len(places) - 1).reshape(1, -1)
-    for _ in range(levels):
-        here = places[members]
-        widest = np.ptp(here, axis=1).argmax(axis=1)
-        order = np.take_along_axis(here, widest[:, None, None], axis=2)[:, :, 0].argsort(axis=1)
-        members = np.take_along_axis(members, order, axis=1).reshape(2 * len(members), -1)
-    return members
 
 
 def nearest_to_groups(tree: cKDTree, places: NDArray[np.float64], count: int) -> NDArray[np.int64]:

@@ -6,6 +6,7 @@ Each kind of factor is one file in this folder and a subclass of `Factor`. It is
 
 import math
 from abc import abstractmethod
+from collections.abc import Sequence
 from typing import Any, ClassVar, Protocol
 
 import torch
@@ -36,6 +37,7 @@ class CovarianceFunction(Protocol):
     kernel: the GPyTorch kernel itself, from which a structure may decide whether it is suitable
     stationary: whether k(x, x') depends on x - x' only
     isotropic: whether it depends on the distance |x - x'| over all columns only
+    summands: the parts of a sum; the kernel itself if it is none
     """
 
     @property
@@ -46,6 +48,9 @@ class CovarianceFunction(Protocol):
 
     @property
     def isotropic(self) -> bool: ...
+
+    @property
+    def summands(self) -> Sequence["CovarianceFunction"]: ...
 
     def __call__(self, rows: Tensor, columns: Tensor) -> Tensor:
         """Kernel values between `rows` (a, d) and `columns` (b, d), (a, b)."""
@@ -128,6 +133,10 @@ class Factor(LinearOperator):
         points = self.shape[-2]
         blocks = torch.arange(points, device=self.device).split(max(1, WORK_ENTRIES // points))
         return max(float(self.rows_at(block).abs().sum(dim=1).max()) for block in blocks)
+
+    def summands(self) -> Sequence["Factor"]:
+        """The parts of a sum of kernels, without a derivative; the factor itself if none are known."""
+        return [self]
 
     # Decompositions
 

@@ -1,5 +1,8 @@
 """A factor stored as a plain matrix."""
 
+from collections.abc import Callable, Sequence
+from functools import partial
+
 import torch
 from torch import Tensor
 
@@ -7,17 +10,20 @@ from lkgp.linalg.factors.base import CovarianceFunction, Factor
 
 
 class DenseFactor(Factor):
-    """A plain matrix (..., m_k, n_k)."""
+    """A plain matrix (..., m_k, n_k).
+
+    parts: functions that return the parts of a sum of kernels, each (n_k, n_k)
+    """
 
     kind = "dense"
 
-    def __init__(self, tensor: Tensor) -> None:
-        super().__init__(tensor)
-        self.tensor = tensor
+    def __init__(self, tensor: Tensor, *, parts: Sequence[Callable[[], Tensor]] = ()) -> None:
+        super().__init__(tensor, parts=parts)
+        self.tensor, self.parts = tensor, parts
 
     @classmethod
     def of(cls, function: CovarianceFunction, coords: Tensor) -> "DenseFactor":
-        return cls(function(coords, coords))
+        return cls(function(coords, coords), parts=[partial(part, coords, coords) for part in function.summands])
 
     def rows_at(self, index: Tensor) -> Tensor:
         return self.tensor.index_select(0, index)
@@ -39,7 +45,11 @@ class DenseFactor(Factor):
         return torch.mm(z.mT, self.tensor.mT, out=out)
 
     def rounded(self, dtype: torch.dtype) -> "DenseFactor":
-        return DenseFactor(self.tensor.to(dtype))
+        return DenseFactor(self.tensor.to(dtype), parts=self.parts)
+
+    @torch.no_grad()
+    def summands(self) -> Sequence[Factor]:
+        return [DenseFactor(part().double()) for part in self.parts] if len(self.parts) > 1 else [self]
 
     def difference(self, other: Factor) -> "DenseFactor":
         return DenseFactor(self.tensor - other.dense())

@@ -1,7 +1,7 @@
 """A stationary kernel over equally spaced points: its first column determines the whole matrix."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from scipy.fft import next_fast_len
@@ -27,28 +27,38 @@ def is_regular(coords: Tensor) -> bool:
     return bool(spread <= EQUAL_STEPS * steps.mean().abs())
 
 
+def by_lag(function: CovarianceFunction) -> Callable[[Tensor], Tensor]:
+    """A kernel as a function of lags (a, 1), (a,)."""
+    return lambda lags: function(lags, lags[:1] * 0)[:, 0]
+
+
 class ToeplitzFactor(Factor):
     """A symmetric Toeplitz matrix; products take O(n_k log n_k) by FFT.
 
     column: the first column, (..., n_k)
     evaluate: covariances at lags (a, 1), (a,), for lags beyond the column; none if they are unknown
     step: between neighbouring points
+    parts: as `evaluate`, for every part of a sum of kernels
     """
 
     kind = "toeplitz"
 
     def __init__(
-        self, column: Tensor, *, evaluate: Callable[[Tensor], Tensor] | None = None, step: float = 1.0
+        self,
+        column: Tensor,
+        *,
+        evaluate: Callable[[Tensor], Tensor] | None = None,
+        step: float = 1.0,
+        parts: Sequence[Callable[[Tensor], Tensor]] = (),
     ) -> None:
-        super().__init__(column, evaluate=evaluate, step=step)
-        self.column, self.evaluate, self.step = column, evaluate, step
+        super().__init__(column, evaluate=evaluate, step=step, parts=parts)
+        self.column, self.evaluate, self.step, self.parts = column, evaluate, step, parts
 
     @classmethod
     def of(cls, function: CovarianceFunction, coords: Tensor) -> "ToeplitzFactor":
         step = float((coords[-1, 0] - coords[0, 0]).abs()) / max(len(coords) - 1, 1)
-        return cls(
-            function(coords, coords[:1])[:, 0], evaluate=lambda lags: function(lags, lags[:1] * 0)[:, 0], step=step
-        )
+        parts = [by_lag(part) for part in function.summands]
+        return cls(function(coords, coords[:1])[:, 0], evaluate=by_lag(function), step=step, parts=parts)
 
     @classmethod
     def suits(cls, function: CovarianceFunction, coords: Tensor) -> bool:
@@ -71,7 +81,14 @@ class ToeplitzFactor(Factor):
         return float(ToeplitzFactor(self.column.abs())._matmul(ones).max())
 
     def rounded(self, dtype: torch.dtype) -> "ToeplitzFactor":
-        return ToeplitzFactor(self.column.to(dtype), evaluate=self.evaluate, step=self.step)
+        return ToeplitzFactor(self.column.to(dtype), evaluate=self.evaluate, step=self.step, parts=self.parts)
+
+    @torch.no_grad()
+    def summands(self) -> Sequence[Factor]:
+        if len(self.parts) < 2:
+            return [self]
+        lags = self.step * torch.arange(len(self.column), dtype=torch.float64, device=self.column.device)[:, None]
+        return [ToeplitzFactor(part(lags), evaluate=part, step=self.step) for part in self.parts]
 
     def difference(self, other: Factor) -> "ToeplitzFactor":
         return ToeplitzFactor(self.column - other.rows_at(torch.zeros(1, dtype=torch.long, device=other.device))[0])

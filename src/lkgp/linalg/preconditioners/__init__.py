@@ -5,6 +5,7 @@ from lkgp.linalg.preconditioners.kronecker_eigenbasis import KroneckerEigenbasis
 from lkgp.linalg.preconditioners.leading_modes import LeadingModes, LeadingModesInverse
 from lkgp.linalg.preconditioners.nystrom import Nystrom
 from lkgp.linalg.preconditioners.pivoted_cholesky import PivotedCholesky
+from lkgp.linalg.preconditioners.successive_blocks import SuccessiveBlocks
 from lkgp.linalg.preconditioners.vecchia import Vecchia, VecchiaInverse
 from lkgp.settings import import_modules
 
@@ -17,6 +18,7 @@ __all__ = [
     "PivotedCholesky",
     "Preconditioner",
     "PreconditionerSettings",
+    "SuccessiveBlocks",
     "Vecchia",
     "VecchiaInverse",
 ]

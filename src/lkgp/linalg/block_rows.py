@@ -1,0 +1,75 @@
+"""A sparse triangular matrix W whose rows come in dense blocks that share their columns."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+# Blocks are multiplied together as long as the numbers that they read have at most this many entries (16 MB in
+# float32, which the cache of a processor still helps with).
+WORK_ENTRIES = 2**22
+
+
+@dataclass(frozen=True, eq=False)
+class BlockRows:
+    """W, (n, n), lower triangular in the order in which the blocks come: by time, then by group.
+
+    groups: for every group, the columns of its blocks, (t, w), and their rows, (t, g, w). The last g columns are the
+        cells of the rows themselves. The column of an absent cell is n, and its row is zero.
+    """
+
+    groups: Sequence[tuple[Tensor, Tensor]]
+    size: int
+
+    def times(self, x: Tensor) -> Tensor:
+        """W X for X (n, c)."""
+        padded = torch.cat([x, x.new_zeros(1, x.shape[1])])
+        result = torch.zeros_like(padded)
+        for cells, rows in self._chunks(x.shape[1]):
+            result[cells[:, -rows.shape[1] :].reshape(-1)] = (rows.to(x.dtype) @ padded[cells]).flatten(0, 1)
+        return result[:-1]
+
+    def transposed_times(self, y: Tensor) -> Tensor:
+        """W^T Y for Y (n, c)."""
+        padded = torch.cat([y, y.new_zeros(1, y.shape[1])])
+        result = torch.zeros_like(padded)
+        for cells, rows in self._chunks(y.shape[1]):
+            found = rows.to(y.dtype).mT @ padded[cells[:, -rows.shape[1] :]]
+            result.index_add_(0, cells.reshape(-1), found.flatten(0, 1))
+        return result[:-1]
+
+    def solve(self, z: Tensor) -> Tensor:
+        """W^-1 Z for Z (n, c), one block after the other."""
+        padded = torch.cat([z, z.new_zeros(1, z.shape[1])])
+        result = torch.zeros_like(padded)
+        blocks = [(cells, *self._own(cells, rows, z.dtype)) for cells, rows in self.groups]
+        for t in range(len(self.groups[0][0])):
+            for cells, before, inverse in blocks:
+                own = cells[t, -len(inverse[t]) :]
+                # x_own = W_own^-1 (z_own - W_before x_before)
+                known = before[t].to(z.dtype) @ result[cells[t, : -len(own)]]
+                result[own] = inverse[t] @ (padded[own] - known)
+                result[-1] = 0.0
+        return result[:-1]
+
+    def _own(self, cells: Tensor, rows: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """The rows left of the block itself, (t, g, w - g), and the inverses of the rest, (t, g, g)."""
+        width = rows.shape[1]
+        own = rows[:, :, -width:].to(dtype).clone()
+        own.diagonal(dim1=1, dim2=2).add_((cells[:, -width:] == self.size).to(dtype))
+        return rows[:, :, :-width], torch.linalg.inv(own)
+
+    def log_diagonal(self) -> Tensor:
+        """The sum of the logarithms of the diagonal of W, a scalar in float64."""
+        total = torch.zeros((), dtype=torch.float64)
+        for cells, rows in self.groups:
+            width = rows.shape[1]
+            diagonal = rows[:, :, -width:].diagonal(dim1=1, dim2=2).double()
+            total = total.to(rows.device) + diagonal[cells[:, -width:] < self.size].log().sum()
+        return total
+
+    def _chunks(self, columns: int) -> Iterator[tuple[Tensor, Tensor]]:
+        for cells, rows in self.groups:
+            step = max(1, WORK_ENTRIES // (cells.shape[1] * (columns + rows.shape[1])))
+            yield from zip(cells.split(step), rows.split(step), strict=True)
