@@ -76,6 +76,10 @@ class FactorSpectrum:
     def _pivoted(self) -> PivotedSpectrum | None:
         return PivotedSpectrum(self.matrix) if len(self.matrix) >= PIVOTED_PAYS else None
 
+    @cached_property
+    def _pivoted_run(self) -> PivotedSpectrum | None:
+        return None if self.neighbours is None else PivotedSpectrum(self.neighbours)
+
     def kept(self, largest_tail: float, largest_value: float = math.inf) -> tuple[Tensor, float]:
         """The eigenvalues that `FactorBasis.of` would keep, descending, (r,), and the cost of the eigenpairs."""
         if self.neighbours is None:
@@ -85,7 +89,7 @@ class FactorSpectrum:
         values, _ = kept_spectrum(self.matrix, largest_tail / self.spread, largest_value / self.spread, self._pivoted)
         values = values * self.spread
         if len(values) > SOME_POINTS // 2:
-            one_run, _ = kept_spectrum(self.neighbours, largest_tail / self.spread, largest_value)
+            one_run, _ = kept_spectrum(self.neighbours, largest_tail / self.spread, largest_value, self._pivoted_run)
             values = one_run.repeat_interleave(math.ceil(self.spread))
         return values, 3.0 * self.points * len(values) ** 2
 

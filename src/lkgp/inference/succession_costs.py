@@ -55,8 +55,8 @@ def iterations_of_stretch(model: LatentKroneckerGP, data: Observations, axis: in
     if part is None:
         return 1.0
     operator = model.covariance(part, ["dense"] * len(part.grid.shape)).detach()
-    rhs = torch.randn(part.grid.num_observed, 1, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    rhs = torch.randn(part.grid.num_observed, 1, generator=torch.Generator().manual_seed(0))
     found = solve(
-        operator, rhs.to(operator), ConjugateGradients(rtol=1e-6), preconditioner=settings.along(operator, axis)
+        operator, rhs.to(operator.dtype), ConjugateGradients(rtol=1e-6), preconditioner=settings.along(operator, axis)
     )
     return float(found.iterations)

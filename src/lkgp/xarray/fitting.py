@@ -13,6 +13,7 @@ from gpytorch.kernels import Kernel
 import xarray as xr
 from lkgp.errors import InputError
 from lkgp.fitting import BFGS
+from lkgp.fitting.parts import part_sizes
 from lkgp.fitting.smoothness import Form, comparison_cost
 from lkgp.gp import LKGP
 from lkgp.model import Mean, Noise, learned_noise
@@ -170,14 +171,17 @@ class PreparedField(NamedTuple):
 
     def preview(self, gp: LKGP) -> Preview:
         free = [factor.name for factor, some in zip(self.layout.factors, self.forms, strict=True) if some]
+        observed = int(np.isfinite(self.values).sum())
         choice = [f"the fit begins with a choice of kernels along {' and '.join(free)}"] if free else []
+        size, count = part_sizes(observed, len(self.forms))
         return make_preview(
             gp,
             self.layout,
             self.points,
             self.values,
             sufficient_observations=SUFFICIENT_OBSERVATIONS,
-            beforehand=comparison_cost(int(np.isfinite(self.values).sum()), self.forms),
+            fitted_on_all=not free or observed < MANY_TIMES * size * count,
+            beforehand=comparison_cost(observed, self.forms),
             notes=self.notes + choice,
         )
 

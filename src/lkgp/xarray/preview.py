@@ -82,6 +82,7 @@ def make_preview(
     values: np.ndarray,
     *,
     sufficient_observations: int,
+    fitted_on_all: bool = True,
     beforehand: float = 0.0,
     notes: Sequence[str] = (),
 ) -> Preview:
@@ -90,13 +91,16 @@ def make_preview(
     points: one array (n_k, d_k) per factor
     values: (n_1, ..., n_d), NaN where missing
     sufficient_observations: the fit may end on a part of the data with at least this many observations
+    fitted_on_all: whether hyperparameters are fitted after kernels have been chosen
     beforehand: the multiplications that are done before the fit, to choose kernels
     """
-    fitting, after = gp.plan(points, values, fitting=True), gp.plan(points, values)
+    after = gp.plan(points, values)
+    # One evaluation of the likelihood costs far less than all samples.
+    fitting = gp.plan(points, values, fitting=True) if fitted_on_all else after
     observed, missing = int(np.isfinite(values).sum()), np.isnan(values)
     part = largest_part(observed)
     share = part / observed if part >= sufficient_observations else 1.0
-    costs = [(EVALUATIONS * share, fitting.cost), (1.0, after.cost)]
+    costs = [(EVALUATIONS * share if fitted_on_all else 0.0, fitting.cost), (1.0, after.cost)]
     multiplications = beforehand + sum(times * cost.multiplications for times, cost in costs if cost is not None)
     # Without a cost there is no prediction of the memory of the solves.
     memory = max(fitting.cost.memory, after.cost.memory) if fitting.cost and after.cost else 0.0
