@@ -179,7 +179,8 @@ class Table:
         for column in (str(self.station), *self.places.values()):
             there = frame[column].notna()
             copied[column] = first_rows(frame[self.station].where(there), stations)[station]
-        replaced, added = {}, {}
+        replaced: dict[str, np.ndarray] = {}
+        added: dict[str, np.ndarray] = {}
         for name in self.values:
             found = {
                 ending: result[f"{name}{ending}"].transpose(self.station, self.time).to_numpy()[station, time]
