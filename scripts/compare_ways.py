@@ -24,6 +24,7 @@ from calibration.simulated import CURVE_LENGTHS, Problem, drawn
 from lkgp import LKGP, Direct, ObservationSpace, Spectral
 from lkgp.data.readers import from_array
 from lkgp.inference import Choice, Method, Probes, log_likelihood, propose
+from lkgp.machine import usable_memory
 from lkgp.posterior import condition
 from lkgp.studies.benchmarks import cases_of, run_of
 
@@ -161,9 +162,13 @@ def is_dense(way: object) -> bool:
 
 
 def possible_ways(problem: Problem, task: str, most: float) -> list[str]:
-    """The ways that can be used and are not predicted to take many times as long as the automatic choice."""
+    """The ways that fit in memory and are not predicted to take many times as long as the automatic choice."""
     plans = {name: propose(*problem, solver, fitting=task != "posterior") for name, solver in WAYS.items()}
-    costs = {name: found.cost.multiplications for name, found in plans.items() if found.cost and not found.obstacle}
+    possible = {name: found.cost for name, found in plans.items() if found.cost and not found.obstacle}
+    memory = usable_memory()
+    costs = {
+        name: cost.multiplications for name, cost in possible.items() if name == AUTOMATIC or cost.memory <= memory
+    }
     return [name for name, cost in costs.items() if cost <= most * costs[AUTOMATIC]]
 
 

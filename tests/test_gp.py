@@ -747,3 +747,16 @@ def test_means_alone_are_the_same_and_need_no_variances(solver, monkeypatch):
         np.testing.assert_array_equal(fresh.predict(coords, std=False), mean)
     np.testing.assert_allclose(fresh.predict_rows([X[:4], T[:4]], std=False), rows[0], rtol=1e-12)
     assert fresh.report_.draws == ()
+
+
+def test_a_fixed_mean_is_not_rounded_to_single_precision():
+    rng = np.random.default_rng(0)
+    X, T, Y = np.linspace(0, 2, 7)[:, None], np.linspace(0, 2, 5)[:, None], rng.normal(size=(7, 5))
+    Y[rng.random(Y.shape) < 0.3] = np.nan
+    kernels = [RBFKernel().double(), RBFKernel().double()]
+    for kernel in kernels:
+        kernel.lengthscale = torch.tensor(0.5, dtype=torch.float64)
+    gp = LKGP(kernels, mean=1.1, noise=1e-4, standardize=False).fit([X, T], Y, optimize=False)
+    assert float(gp.model_.mean.constant) == 1.1
+    oracle = Oracle([lambda x, z: squared_exponential(x, z, 0.5)] * 2, [X, T], Y, 1e-4, 1.1)
+    assert gp.log_marginal_likelihood() == pytest.approx(oracle.log_likelihood(), rel=1e-10)

@@ -46,6 +46,16 @@ def test_a_wide_table_and_parquet(stations, tmp_path):
         assert (filled[f"S{k}_std"] > 0).all()
 
 
+def test_error_bars_of_tables_can_be_left_out(stations, tmp_path):
+    wide = stations.pivot_table(index="date", columns="station", values="temp").reset_index()
+    for frame, names in ((stations, ["temp"]), (wide, [f"S{k}" for k in range(6)])):
+        frame.to_csv(tmp_path / "in.csv", index=False)
+        run("fill", tmp_path / "in.csv", tmp_path / "out.csv", "--overwrite", "--quiet")
+        run("fill", tmp_path / "in.csv", tmp_path / "means.csv", "--overwrite", "--quiet", "--no-std")
+        both, means = (pd.read_csv(tmp_path / name) for name in ("out.csv", "means.csv"))
+        pd.testing.assert_frame_equal(means, both.drop(columns=[f"{name}_std" for name in names]))
+
+
 def test_dates_and_names_come_back_as_they_were(tmp_path):
     """German dates, days as whole numbers, and names of stations with zeros in front."""
     days = pd.date_range("2020-01-25", periods=20)

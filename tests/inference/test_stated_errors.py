@@ -8,7 +8,7 @@ import pytest
 import torch
 from cases import Case, name
 
-from lkgp import ObservationSpace, Plan, Spectral, condition, from_array
+from lkgp import ObservationSpace, PivotedCholesky, Plan, Spectral, condition, from_array
 from lkgp.inference import Probes, log_likelihood
 from lkgp.inference.base import SMALL_ERROR
 from lkgp.linalg.quadrature import trace_of_log
@@ -83,6 +83,18 @@ def test_gauss_and_radau_rules_enclose_the_trace():
     value, error = trace_of_log(matrix.__matmul__, whole, 40, lowest=1.0, whole=True)
     assert float(value) == pytest.approx(truth, abs=1e-8)
     assert error < 1e-8
+
+
+@pytest.mark.parametrize("rank", [None, 1, 3], ids=lambda rank: f"rank {rank}")
+def test_few_observations_with_little_noise_have_an_exact_determinant(rank):
+    """However poor the preconditioner is; quadrature would lose digits in proportion to the condition number."""
+    case = Case("eleven cells", (3, 4), "one missing", kinds=("rbf", "matern"), regular=True, noise=1e-8)
+    case.lengthscales = [np.array([1.5]), np.array([1.5])]
+    preconditioner = None if rank is None else PivotedCholesky(rank)
+    system = ObservationSpace(preconditioner=preconditioner).system(case.build(), case.data(), columns=8)
+    value, error = system.log_determinant(0)
+    assert abs(float(value) - np.linalg.slogdet(case.oracle().matrix)[1]) <= 3 * error
+    assert 0 < error < 1e-5
 
 
 @pytest.mark.parametrize("size", [(2, 2), (7, 6)], ids=["few cells", "more cells"])

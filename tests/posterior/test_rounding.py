@@ -5,7 +5,7 @@ import warnings
 import numpy as np
 import pytest
 import torch
-from gpytorch.kernels import MaternKernel, ScaleKernel
+from gpytorch.kernels import LinearKernel, MaternKernel, ScaleKernel
 from oracle import Oracle, matern52
 
 from lkgp import LKGP, ConvergenceError, ConvergenceWarning, Direct, ObservationSpace, Spectral
@@ -114,3 +114,34 @@ def test_ordinary_fits_are_not_held():
     rng = np.random.default_rng(3)
     Y = smooth() + 0.1 * rng.standard_normal((12, 9))
     assert not any("was held" in note for note in LKGP().fit([X, T], Y).report_.notes)
+
+
+def far_from_the_model(noise):
+    """Two sloped factors, and values that have nothing to do with planes."""
+    Y = smooth()
+    Y += np.random.default_rng(3).standard_normal(Y.shape)
+    first, second = ScaleKernel(LinearKernel()).double(), LinearKernel().double()
+    first.outputscale, second.variance = torch.tensor(10.0, dtype=torch.float64), torch.tensor([[1.0]]).double()
+    first.base_kernel.variance = torch.tensor([[1.0]]).double()
+    gp = LKGP(kernels=[first, second], mean=0.0, standardize=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        gp.fit([X, T], Y, noise_variance=np.full(Y.shape, noise), optimize=False)
+    sloped = lambda scale: lambda x, z: scale * x @ z.T  # noqa: E731
+    return gp, Oracle([sloped(10.0), sloped(1.0)], [column(X), column(T)], Y, noise)
+
+
+def test_rounding_errors_of_the_mean_are_told_where_values_are_not_expected():
+    gp, _ = far_from_the_model(noise=1e-10)
+    rows = [np.array([0.5, 0.52]), np.array([0.25, 0.26])]
+    for ask in (gp.predict, lambda: gp.predict(NEW), lambda: gp.covariance(NEW), lambda: gp.predict_rows(rows)):
+        with pytest.warns(ConvergenceWarning, match="rounding errors of the mean matter: .*raise the noise, or fit"):
+            ask()
+
+
+def test_a_mean_without_that_warning_is_accurate():
+    gp, oracle = far_from_the_model(noise=1e-5)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        mean, std = gp.predict(NEW)
+    assert np.abs((mean - oracle.mean_at([column(points) for points in NEW])) / std).max() < 0.01

@@ -34,7 +34,6 @@ from lkgp.errors import InputError
 from lkgp.machine import peak_memory
 from lkgp.webpage import write_page
 from lkgp.xarray.datasets import check, insert_filled
-from lkgp.xarray.formats import is_table
 
 Smooth = Annotated[bool, typer.Option("--smooth", help="Also replace observed values with the noise-free field.")]
 NeverObserved = Annotated[
@@ -86,7 +85,7 @@ def fill(
     verbose = not quiet and not as_json
     with report_errors(quiet=quiet):
         began = perf_counter()
-        check_options(output, no_std, calibrate or report is not None)
+        check_options(no_std, calibrate or report is not None)
         paths = FillPaths(source, output, report, model, overwrite)
         paths.check()
         opened = Source.open(source, variable, time, station, date_format, quiet)
@@ -129,13 +128,13 @@ def fill(
             print_result(output, models, variables, perf_counter() - began)
 
 
-def check_options(output: Path, no_std: bool, shows_errors: bool) -> None:
+def check_options(no_std: bool, shows_errors: bool) -> None:
     """Refuse options that contradict each other.
 
     shows_errors: whether error bars are needed for anything but the output
     """
-    if no_std and (shows_errors or is_table(output)):
-        raise InputError("--no-std leaves out the error bars, which tables, --calibrate and --report need.")
+    if no_std and shows_errors:
+        raise InputError("--no-std leaves out the error bars, which --calibrate and --report need.")
 
 
 def validated(variables: Sequence[FilledVariable], seed: int, quiet: bool) -> list[FilledVariable]:

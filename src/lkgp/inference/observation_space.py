@@ -310,33 +310,39 @@ class ObservationSystem(MixedPrecisionSystem):
     ) -> tuple[Tensor, float]:
         # log det A = log det M + tr log(G^-1 A G^-T), M = G G^T. Probes G w have covariance M, and Lanczos in the inner
         # product of M^-1 is equivalent to Lanczos with G^-1 A G^-T but needs no inverse of G.
-        known = self.inverse if self.inverse.logdet is not None else NoiseOnly(self.noise)
         n, length = len(self.noise), steps or self.method.lanczos_steps
         if n <= FEW_DIMENSIONS:
-            # sqrt(n) L with L L^T = M spans the whole space
-            dense = known.root(torch.eye(sum(known.widths), dtype=self.noise.dtype, device=self.noise.device))
-            probes = math.sqrt(n) * torch.linalg.cholesky(dense @ dense.mT)
-            return self.quadrature(probes, length, known, max_memory, whole=True)
+            return self._dense_log_determinant()
+        known = self.inverse if self.inverse.logdet is not None else NoiseOnly(self.noise)
         generator = torch.Generator(self.noise.device).manual_seed(seed)
         probes = known.draw(num_probes or self.method.num_probes, generator, self.noise)
         # The directions of normal vectors are uniform; with lengths all alike, the estimates scatter less.
         probes *= (n / (probes * known.solve(probes)).sum(dim=0)).sqrt()
         return self.quadrature(probes, length, known, max_memory)
 
-    def quadrature(
-        self, probes: Tensor, steps: int, known: Preconditioner, max_memory: float | None = None, whole: bool = False
-    ) -> tuple[Tensor, float]:
-        """log det A and its standard error from probes with covariance M, (n, s).
+    def _dense_log_determinant(self) -> tuple[Tensor, float]:
+        """log det A of few observations from the eigenvalues of A, and what rounding leaves of it.
 
-        whole: whether the probes span the whole space
+        Quadrature would lose more digits: with M far from A, the condition number of M^-1 A is that of A.
         """
+        dense = self.exact @ torch.eye(len(self.noise), dtype=self.noise.dtype, device=self.noise.device)
+        # A >= D
+        values = torch.linalg.eigvalsh((dense + dense.mT) / 2).clamp(min=float(self.noise.min()))
+        # An eigenvalue is off by about eps times the largest one.
+        rounding = torch.finfo(values.dtype).eps * float((values[-1] / values).sum())
+        return values.log().sum(), rounding
+
+    def quadrature(
+        self, probes: Tensor, steps: int, known: Preconditioner, max_memory: float | None = None
+    ) -> tuple[Tensor, float]:
+        """log det A and its standard error from probes with covariance M, (n, s)."""
         assert known.logdet is not None
         # M <= A; if M is only A with another noise, x^T A x is at least the smallest ratio of the noises times x^T M x;
         # if M is merely close to A, the lowest eigenvalue is estimated.
         ratio = 1.0 if known.below else float(self.noise.min() / self.noise.mean())
         lowest = ratio if known.lowest is None else None
         left, error = trace_of_log(
-            lambda x: self.exact @ known.solve(x), probes, steps, known.solve, max_memory, lowest=lowest, whole=whole
+            lambda x: self.exact @ known.solve(x), probes, steps, known.solve, max_memory, lowest=lowest
         )
         return left + known.logdet, error
 

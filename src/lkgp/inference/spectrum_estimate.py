@@ -39,6 +39,21 @@ class PivotedSpectrum:
         return self.norms[: max(1, int((self.pivots > threshold).sum()))]
 
 
+class Eigenvalues:
+    """All eigenvalues of a matrix (n, n), (n,)."""
+
+    def __init__(self, matrix: Tensor) -> None:
+        self.values = torch.linalg.eigvalsh(matrix).clamp(min=0).cpu().numpy()
+
+    def down_to(self, threshold: float) -> np.ndarray:
+        return self.values
+
+
+def decomposed(matrix: Tensor) -> PivotedSpectrum | Eigenvalues:
+    """The spectrum of a matrix (n, n), as `FactorBasis.of` would find it."""
+    return PivotedSpectrum(matrix) if len(matrix) >= PIVOTED_PAYS else Eigenvalues(matrix)
+
+
 class FactorSpectrum:
     """The spectrum of factor k of a term over the points `coords` (n_k, d_k).
 
@@ -73,8 +88,9 @@ class FactorSpectrum:
         return float(self.matrix.abs().sum(dim=1).max()) * self.spread
 
     @cached_property
-    def _pivoted(self) -> PivotedSpectrum | None:
-        return PivotedSpectrum(self.matrix) if len(self.matrix) >= PIVOTED_PAYS else None
+    def _decomposed(self) -> PivotedSpectrum | Eigenvalues:
+        # once for all ways of inference, which truncate it differently
+        return decomposed(self.matrix)
 
     @cached_property
     def _pivoted_run(self) -> PivotedSpectrum | None:
@@ -83,10 +99,12 @@ class FactorSpectrum:
     def kept(self, largest_tail: float, largest_value: float = math.inf) -> tuple[Tensor, float]:
         """The eigenvalues that `FactorBasis.of` would keep, descending, (r,), and the cost of the eigenpairs."""
         if self.neighbours is None:
-            values, low = kept_spectrum(self.matrix, largest_tail, largest_value, self._pivoted)
+            values, low = kept_spectrum(self.matrix, largest_tail, largest_value, self._decomposed)
             decomposition = self.points * len(values) ** 2 * 3 if low else EIGH * self.points**3
             return values, decomposition
-        values, _ = kept_spectrum(self.matrix, largest_tail / self.spread, largest_value / self.spread, self._pivoted)
+        values, _ = kept_spectrum(
+            self.matrix, largest_tail / self.spread, largest_value / self.spread, self._decomposed
+        )
         values = values * self.spread
         if len(values) > SOME_POINTS // 2:
             one_run, _ = kept_spectrum(self.neighbours, largest_tail / self.spread, largest_value, self._pivoted_run)
@@ -95,21 +113,20 @@ class FactorSpectrum:
 
 
 def kept_spectrum(
-    matrix: Tensor, largest_tail: float, largest_value: float, pivoted: PivotedSpectrum | None = None
+    matrix: Tensor,
+    largest_tail: float,
+    largest_value: float,
+    known: PivotedSpectrum | Eigenvalues | None = None,
 ) -> tuple[Tensor, bool]:
     """The eigenvalues of a matrix (n, n) that matter, descending, and whether a pivoted factorisation finds that they
     are few.
 
-    pivoted: its factorisation, where it was made before
+    known: its decomposition, where it was made before
     """
     n = len(matrix)
-    if n >= PIVOTED_PAYS:
-        most = min(largest_tail, RANK_OF_REST * largest_value) / 2
-        values = (PivotedSpectrum(matrix) if pivoted is None else pivoted).down_to(most / n)
-        low = len(values) <= n // 2
-    else:
-        values = torch.linalg.eigvalsh(matrix).clamp(min=0).cpu().numpy()
-        low = False
+    most = min(largest_tail, RANK_OF_REST * largest_value) / 2
+    values = (decomposed(matrix) if known is None else known).down_to(most / n)
+    low = n >= PIVOTED_PAYS and len(values) <= n // 2
     descending = torch.from_numpy(np.sort(values)[::-1].copy())
     left = descending.flip(0).cumsum(0).flip(0)
     stands_out = descending > n * torch.finfo(torch.float64).eps * descending[0]

@@ -11,8 +11,8 @@ from torch import Tensor
 # Limit in bytes on all Lanczos vectors together, which are kept for reorthogonalisation, if the caller sets none. With
 # less memory, fewer probes are processed at a time.
 BASIS_BYTES = 2**30
-# In a space of at most this many dimensions, probes of the whole space replace random ones: a few random probes in so
-# few dimensions may miss what they are to measure, and would hardly be cheaper.
+# In a space of at most this many dimensions, the whole space replaces random probes: a few of them in so few dimensions
+# may miss what they are to measure, and would hardly be cheaper.
 FEW_DIMENSIONS = 16
 # The prescribed node of a Gauss-Radau rule lies this much below the bound of the spectrum: rounding errors may push an
 # eigenvalue at the bound below it.

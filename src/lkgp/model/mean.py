@@ -49,6 +49,8 @@ class ConstantMean(gpytorch.means.ConstantMean, Mean):
     def __init__(self, value: float | None = None) -> None:
         super().__init__()
         if value is not None:
+            # Set in float64: a value rounded to float32 would be another one, and move the likelihood by 1e-7 nats.
+            self.double()
             self.constant.requires_grad_(False).fill_(float(value))
 
     def describe(self) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from torch import Tensor
 from lkgp.linalg.kronecker import sum_of
 from lkgp.model import Term
 from lkgp.posterior.posterior import Posterior
-from lkgp.posterior.rounding import above_rounding
+from lkgp.posterior.rounding import above_rounding, check_means, sums_of_squares
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,6 +79,7 @@ def _moments(posterior: Posterior, groups: Sequence[Cells], strict: bool) -> tup
     covariance = prior - explained - explained.mT + (squared + squared.mT) / 2
     variance = covariance.diagonal(dim1=-2, dim2=-1)
     raised = above_rounding(variance.detach(), before.detach(), strict) - variance.detach()
+    check_means(sums_of_squares(cross, posterior.weights), variance + raised, posterior.weights.dtype, strict)
     covariance = covariance + torch.diag_embed(raised)
     batch = len(groups[0].points)
     means = [model.mean.at_rows(group.rows()).detach().expand(batch * group.count) for group in groups]
@@ -119,15 +120,18 @@ def row_moments(posterior: Posterior, columns: Sequence[Tensor], strict: bool = 
     """
     model, parts = posterior.model, []
     for rows in zip(*(column.split(posterior.columns_at_once()) for column in columns), strict=True):
-        cross = _row_cross(posterior, rows)
+        cross = posterior.cross_rows(rows)
         pairs = list(enumerate(rows))
         variances = [[term.factor_variance(k, x) for k, x in pairs] for term in model.terms]
         prior = sum_of(reduce(torch.mul, product) for product in variances)
         weights, image = posterior.predictors(cross, prior, strict)
         squared_error = prior - ((2 * cross.mT - image) * weights).sum(dim=0)
-        parts.append((model.mean.at_rows(rows) + cross @ posterior.weights, squared_error, prior))
-    mean, variance, prior = (torch.cat(part) for part in zip(*parts, strict=True))
-    return mean, above_rounding(variance, prior, strict)
+        mean = model.mean.at_rows(rows) + cross @ posterior.weights
+        parts.append((mean, squared_error, prior, sums_of_squares(cross, posterior.weights)))
+    mean, variance, prior, squares = (torch.cat(part) for part in zip(*parts, strict=True))
+    variance = above_rounding(variance, prior, strict)
+    check_means(squares, variance, posterior.weights.dtype, strict)
+    return mean, variance
 
 
 @torch.no_grad()
@@ -135,12 +139,5 @@ def row_means(posterior: Posterior, columns: Sequence[Tensor]) -> Tensor:
     """The mean of f at m single cells, (m,), as in `row_moments` but without any solve."""
     parts = []
     for rows in zip(*(column.split(posterior.columns_at_once()) for column in columns), strict=True):
-        parts.append(posterior.model.mean.at_rows(rows) + _row_cross(posterior, rows) @ posterior.weights)
+        parts.append(posterior.model.mean.at_rows(rows) + posterior.cross_rows(rows) @ posterior.weights)
     return torch.cat(parts)
-
-
-def _row_cross(posterior: Posterior, rows: Sequence[Tensor]) -> Tensor:
-    """Covariances of single cells with the observations, (m, n)."""
-    crosses, indices = posterior.cross_factors(rows), posterior.data.grid.axis_index
-    products = [[c[:, i] for c, i in zip(of_term, indices, strict=True)] for of_term in crosses]
-    return sum_of(reduce(torch.mul, product) for product in products)

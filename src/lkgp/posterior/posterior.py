@@ -24,8 +24,18 @@ from lkgp.model import LatentKroneckerGP
 from lkgp.posterior.draws import DrawStore, PosteriorDraws, joined
 from lkgp.posterior.factor_roots import locate
 from lkgp.posterior.local_variance import VarianceQuality, estimated_variance, variance_quality
-from lkgp.posterior.rounding import above_rounding, factorisations_explained
+from lkgp.posterior.rounding import (
+    above_rounding,
+    allowed_rounding,
+    check_means,
+    factorisations_explained,
+    mean_rounding,
+    sums_of_squares,
+)
 from lkgp.solvers import Solution
+
+# The cells whose means are checked for rounding errors where a bound does not exclude these: the ones with the largest.
+MOST_CHECKED = 16
 
 
 class Posterior:
@@ -151,16 +161,37 @@ class Posterior:
     def variance(self, coords: Sequence[Tensor], strict: bool = False) -> Tensor:
         """The posterior variance of f at every cell of the product of `coords`, (n'_1, ..., n'_d).
 
-        strict: raise an error instead of a warning if rounding errors matter
+        Warns if rounding errors matter, also those of the mean at the same cells, which only now can be judged.
+
+        strict: raise an error instead of a warning
         """
         prior = self.model.prior_variance(coords)
         if self.system.exact_variance:
             (crosses,) = self.cross_factors(coords)
             explained = self.system.explained_variance(crosses)
             assert explained is not None
-            return above_rounding(prior - explained.to(prior.dtype), prior, strict)
-        # computed in float64, whatever the dtype of the data
-        return above_rounding(estimated_variance(self, coords).double(), prior.double(), strict).to(prior.dtype)
+            found = above_rounding(prior - explained.to(prior.dtype), prior, strict)
+        else:
+            # computed in float64, whatever the dtype of the data
+            found = above_rounding(estimated_variance(self, coords).double(), prior.double(), strict).to(prior.dtype)
+        self._check_means(coords, prior, found, strict)
+        return found
+
+    def _check_means(self, coords: Sequence[Tensor], prior: Tensor, variance: Tensor, strict: bool) -> None:
+        """Warn if rounding errors of the mean matter at the cells of the product of `coords`.
+
+        prior, variance: (n'_1, ..., n'_d)
+        """
+        # k_*i^2 <= k_** k_ii bounds them everywhere without any product.
+        own, dtype = self.system.operator.latent_diagonal().double(), self.weights.dtype
+        squares = prior.double().expand(variance.shape) * (own * self.weights.double().square()).sum()
+        bound = mean_rounding(squares, variance, dtype).flatten()
+        if not bool((bound > allowed_rounding(dtype)).any()):
+            return
+        cells = bound.topk(min(MOST_CHECKED, self.columns_at_once(), len(bound))).indices
+        columns = [x[i] for x, i in zip(coords, torch.unravel_index(cells, variance.shape), strict=True)]
+        squares = sums_of_squares(self.cross_rows(columns), self.weights)
+        check_means(squares, variance.flatten()[cells], dtype, strict)
 
     @torch.no_grad()
     def covariance(self, coords: Sequence[Tensor], strict: bool = False) -> Tensor:
@@ -181,7 +212,17 @@ class Posterior:
         squared = weights.mT @ image
         found = prior - explained - explained.mT + (squared + squared.mT) / 2
         found.diagonal().copy_(above_rounding(found.diagonal(), prior.diagonal(), strict))
+        check_means(sums_of_squares(cross, self.weights), found.diagonal(), self.weights.dtype, strict)
         return found
+
+    def cross_rows(self, columns: Sequence[Tensor]) -> Tensor:
+        """Covariances of m single cells with the observations, (m, n).
+
+        columns: (m, d_k) each; row i of each of them locates cell i
+        """
+        crosses, indices = self.cross_factors(columns), self.data.grid.axis_index
+        products = [[c[:, i] for c, i in zip(of_term, indices, strict=True)] for of_term in crosses]
+        return sum_of(reduce(torch.mul, product) for product in products)
 
     def _at_observed(self, crosses: Sequence[Tensor]) -> Tensor:
         """C of one term at every observed cell, (N', n)."""

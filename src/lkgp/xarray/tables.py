@@ -145,7 +145,8 @@ class Table:
     def edit(self, result: xr.Dataset, smooth: bool = False) -> TableEdit:
         """What filling changes: gaps, new rows for missing cells, and for each value NAME_std and NAME_filled.
 
-        result: NAME, NAME_std and NAME_filled for every value, over the same stations and times as `to_dataset`
+        result: NAME, NAME_std (or not, without error bars) and NAME_filled for every value, over the same stations and
+            times as `to_dataset`
         smooth: whether to replace observed values by those of the result
         """
         return self._edit_long(result, smooth) if self.is_long else self._edit_wide(result, smooth)
@@ -156,10 +157,8 @@ class Table:
         for column in self.values:
             at = result.sel(column=column).sel({self.time: times})
             replaced[column] = new_values(self.frame[column].to_numpy(float), at["value"].to_numpy(), smooth)
-            added[f"{column}_std"], added[f"{column}_filled"] = (
-                at["value_std"].to_numpy(),
-                at["value_filled"].to_numpy(),
-            )
+            for ending in endings(result, "value"):
+                added[f"{column}{ending}"] = at[f"value{ending}"].to_numpy()
         return TableEdit(np.arange(len(self.frame)), {}, replaced, added)
 
     def _edit_long(self, result: xr.Dataset, smooth: bool) -> TableEdit:
@@ -180,15 +179,16 @@ class Table:
         for column in (str(self.station), *self.places.values()):
             there = frame[column].notna()
             copied[column] = first_rows(frame[self.station].where(there), stations)[station]
-        replaced, added = {}, {}
+        replaced: dict[str, np.ndarray] = {}
+        added: dict[str, np.ndarray] = {}
         for name in self.values:
-            value, std, filled = (
-                result[f"{name}{ending}"].transpose(self.station, self.time).to_numpy()[station, time]
-                for ending in ("", "_std", "_filled")
-            )
+            found = {
+                ending: result[f"{name}{ending}"].transpose(self.station, self.time).to_numpy()[station, time]
+                for ending in ("", *endings(result, name))
+            }
             given = np.where(origin < 0, np.nan, frame[name].to_numpy(float)[origin])
-            replaced[name] = new_values(given, value, smooth)
-            added[f"{name}_std"], added[f"{name}_filled"] = std, filled
+            replaced[name] = new_values(given, found.pop(""), smooth)
+            added |= {f"{name}{ending}": column for ending, column in found.items()}
         return TableEdit(origin, copied, replaced, added)
 
     def filled(self, result: xr.Dataset, smooth: bool = False) -> pd.DataFrame:
@@ -201,6 +201,11 @@ class Table:
             if self.date_format is None
             else frame.assign(**{self.time: frame[self.time].dt.strftime(self.date_format)})
         )
+
+
+def endings(result: xr.Dataset, name: str) -> list[str]:
+    """What filling adds beside NAME: NAME_std, unless error bars were left out, and NAME_filled."""
+    return [ending for ending in ("_std", "_filled") if f"{name}{ending}" in result]
 
 
 def new_values(given: np.ndarray, found: np.ndarray, smooth: bool) -> np.ndarray:
