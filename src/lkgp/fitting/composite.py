@@ -19,6 +19,7 @@ from lkgp.data.readers import Observations
 from lkgp.fitting.contrast import log_prior
 from lkgp.fitting.objective import Progress
 from lkgp.fitting.parameters import FreeParameters
+from lkgp.linalg.triangular import triangular_inverse
 from lkgp.model import LatentKroneckerGP, evaluate
 
 # A search stops when a step gains less than this many nats, far less than what tells two forms of a kernel apart, or
@@ -95,7 +96,7 @@ class Composite:
         root, r = self.factor(self.signal(model), self.noise(model)), self.residuals(model)
         if root is None:
             return -math.inf
-        z = torch.linalg.solve_triangular(root, r[:, :, None], upper=False)
+        z = triangular_inverse(root) @ r[:, :, None]
         return self._total(model, z.square().sum(), root)
 
     def _total(self, model: LatentKroneckerGP, squares: Tensor, root: Tensor) -> float:
@@ -112,9 +113,11 @@ class Composite:
         root = self.factor(reduce(torch.add, [reduce(torch.mul, term) for term in expanded]), noise.detach())
         if root is None:
             return -math.inf
-        weights = torch.cholesky_solve(r.detach()[:, :, None], root)
+        inverse_root = triangular_inverse(root)
+        inverse = inverse_root.mT @ inverse_root
+        weights = inverse @ r.detach()[:, :, None]
         # d log p = tr(G dA) - a^T dr  with  a = A^-1 r  and  G = 1/2 (a a^T - A^-1)
-        slopes = torch.cholesky_inverse(root).sub_(weights @ weights.mT).mul_(-0.5)
+        slopes = inverse.sub_(weights @ weights.mT).mul_(-0.5)
         with torch.enable_grad():
             linear = (slopes.diagonal(dim1=1, dim2=2) * noise).sum() - (weights[:, :, 0] * r).sum()
             linear = linear + log_prior(model, self.data) + sum(model.log_scatter(part) for part in self.parts)
@@ -156,7 +159,7 @@ class Composite:
             root = self.factor(signal, ratio * size * noise)
             if root is None:
                 continue
-            squares = torch.linalg.solve_triangular(root, r[:, :, None], upper=False).square().sum()
+            squares = (triangular_inverse(root) @ r[:, :, None]).square().sum()
             scale = max(float(squares) / self.num_observed, 1e-300)
             log_det = 2 * root.diagonal(dim1=1, dim2=2).log().sum()
             found = -0.5 * float(log_det + self.num_observed * (1 + math.log(2 * math.pi * scale)))

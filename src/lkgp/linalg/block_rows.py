@@ -6,6 +6,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from lkgp.linalg.triangular import triangular_inverse
+
 # Blocks are multiplied together as long as the numbers that they read have at most this many entries (16 MB in
 # float32, which the cache of a processor still helps with).
 WORK_ENTRIES = 2**22
@@ -58,7 +60,7 @@ class BlockRows:
         width = rows.shape[1]
         own = rows[:, :, -width:].to(dtype).clone()
         own.diagonal(dim1=1, dim2=2).add_((cells[:, -width:] == self.size).to(dtype))
-        return rows[:, :, :-width], torch.linalg.inv(own)
+        return rows[:, :, :-width], triangular_inverse(own)
 
     def log_diagonal(self) -> Tensor:
         """The sum of the logarithms of the diagonal of W, a scalar in float64."""
