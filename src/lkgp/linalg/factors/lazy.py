@@ -1,6 +1,6 @@
 """A factor that is never stored: its values are recomputed block by block in every product."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -9,10 +9,11 @@ from torch.utils.checkpoint import checkpoint
 
 from lkgp.linalg.factors import base
 from lkgp.linalg.factors.base import CovarianceFunction, Factor
+from lkgp.linalg.noise_roots import NoiseRoot, cholesky_root
 
-# Single entries are read off the diagonals of blocks of this size: larger blocks waste work, smaller ones need more
-# kernel calls.
-BLOCK = 64
+# Single entries are computed in blocks of this many pairs of points: a kernel computes some ten numbers for each on the
+# way, and blocks that stay in the cache are faster.
+PAIRS_AT_ONCE = 2**18
 # Multiplications that take as long as the evaluation of a kernel for a pair of points. Estimated from its operations,
 # some ten passes over a block and an exponential, not measured.
 EVALUATION = 50.0
@@ -44,7 +45,7 @@ class LazyFactor(Factor):
     """A kernel matrix whose values are computed in every product and then discarded.
 
     points, others: (n_k, d_k) and (m_k, d_k), the points of the rows and of the columns
-    evaluate: the kernel, (a, d_k), (b, d_k) -> (a, b)
+    evaluate: the kernel, (..., a, d_k), (..., b, d_k) -> (..., a, b)
     """
 
     kind = "lazy"
@@ -98,6 +99,20 @@ class LazyFactor(Factor):
             total = total + (weights.values.to(self.dtype) * self.entries(weights.rows, weights.columns)).sum()
         return total
 
+    # Draws
+
+    def noise_root(self) -> NoiseRoot:
+        def blocks() -> Iterator[Tensor]:
+            for points in self.points.split(max(1, base.WORK_ENTRIES // len(self.others))):
+                yield self.evaluate(points, self.others).detach().double()
+
+        return cholesky_root(blocks, len(self.points), float(self._diagonal().detach().max()))
+
+    @property
+    def noise_root_bytes(self) -> float:
+        # a matrix in float64, and a block of rows with what a kernel computes on the way
+        return 8.0 * (float(len(self.points)) ** 2 + self.stored_numbers(len(self.points)))
+
     # Methods that `LinearOperator` requires of its subclasses.
 
     def _matmul(self, rhs: Tensor) -> Tensor:
@@ -117,10 +132,11 @@ class LazyFactor(Factor):
         return LazyFactor(self.others, self.points, evaluate=lambda a, b: self.evaluate(b, a).mT)
 
     def _diagonal(self) -> Tensor:
-        blocks = zip(self.points.split(BLOCK), self.others.split(BLOCK), strict=True)
-        return torch.cat([self.evaluate(a, b).diagonal() for a, b in blocks])
+        index = torch.arange(len(self.points), device=self.points.device)
+        return self._get_indices(index, index)
 
     def _get_indices(self, row_index: Tensor, col_index: Tensor, *batch_indices: Tensor) -> Tensor:
-        rows, columns = self.points[row_index.flatten()], self.others[col_index.flatten()]
-        pairs = zip(rows.split(BLOCK), columns.split(BLOCK), strict=True)
-        return torch.cat([self.evaluate(a, b).diagonal() for a, b in pairs]).view(row_index.shape)
+        pairs = zip(row_index.flatten().split(PAIRS_AT_ONCE), col_index.flatten().split(PAIRS_AT_ONCE), strict=True)
+        # every pair is a matrix with one row and one column, in a batch
+        found = [self.evaluate(self.points[i, None], self.others[j, None])[:, 0, 0] for i, j in pairs]
+        return torch.cat(found).view(row_index.shape) if found else self.points.new_zeros(row_index.shape)
