@@ -24,7 +24,7 @@ from lkgp.model import LatentKroneckerGP
 from lkgp.posterior.cross_rows import CrossRows
 from lkgp.posterior.draws import DrawStore, PosteriorDraws, joined
 from lkgp.posterior.factor_roots import locate
-from lkgp.posterior.local_variance import VarianceQuality, estimated_variance, variance_quality
+from lkgp.posterior.local_variance import FEW_DRAWS, VarianceQuality, estimated_variance, variance_quality
 from lkgp.posterior.rounding import above_rounding, factorisations_explained
 from lkgp.solvers import Solution
 
@@ -204,8 +204,13 @@ class Posterior:
 
     @property
     def behind_variance(self) -> tuple[int, int]:
-        """Number and seed of the draws used for the variance if it is not exact."""
+        """Number and seed of the draws used for the variance if it is not exact and fewer are not enough."""
         return self.draw_store.always
+
+    @property
+    def variance_draws(self) -> tuple[tuple[int, int], ...]:
+        """Number and seed of all draws that may have been made for the variance."""
+        return (self.behind_variance, (FEW_DRAWS, self.seed))
 
     @property
     def variance_error(self) -> float:
