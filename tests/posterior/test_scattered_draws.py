@@ -58,5 +58,5 @@ def test_draws_have_the_covariance_of_the_model():
 
 
 def test_a_root_beyond_the_memory_limit_is_refused():
-    with pytest.raises(InputError, match="at 30 scattered points.*raise max_memory"):
+    with pytest.raises(InputError, match=r"at 30 scattered points.*raise max_memory"):
         draws_of(2, max_memory=100.0)

@@ -19,12 +19,13 @@ from lkgp.model import LatentKroneckerGP
 
 # The number of observations in a part, about, and how many parts are looked at.
 PART, PARTS = 500, 3
-# Iterations of a solve to a relative residual of 1e-6 over the square of those on a part, in the mean; a fit takes about
-# half as many. They grow faster than those on parts because parts are small. Measured with Matern-1/2 in space and time
-# and noise 0.01: 133 and 45 iterations with 15 and 30 neighbours for 26,700 observations of 4000 scattered stations,
-# which took 30 and 17 on parts; 100, 67 and 44 with 15, 30 and 60 neighbours for 23,000 of a map over 10 days, which
-# took 22, 22 and 15. On 105,569 cells of one factor and 90,000 of two, of which only condition numbers on parts were
-# measured, 8 to 22 iterations for 1.6 to 3.1, 111 for 9 and 234 for 20, where theory gives 6 to 11, 20 and 30.
+# Iterations of a solve to a relative residual of 1e-6 over the square of those on a part, in the mean; a fit takes
+# about half as many. They grow faster than those on parts because parts are small. Measured with Matern-1/2 in space
+# and time and noise 0.01: 133 and 45 iterations with 15 and 30 neighbours for about 27,000 observations of 4000
+# scattered stations, which took 30 and 17 on parts; 100, 67 and 44 with 15, 30 and 60 neighbours for about 23,000 of a
+# map over 10 days, which took 22, 22 and 15. On 105,569 cells of one factor and 90,000 of two, only the condition
+# numbers of parts were measured: 8 to 22 iterations for 1.6 to 3.1, 111 for 9 and 234 for 20, where theory gives 6 to
+# 11, 20 and 30 on the parts.
 ITERATIONS_PER_SQUARE = {False: 0.19, True: 0.1}
 PART_RTOL, MOST_ON_PART = 1e-6, 500
 # Multiplications that take as long as one entry among the neighbours of a cell: 3.3 s on one core of 25 billion
@@ -81,7 +82,7 @@ def iterations_with(eigenvalues: NDArray[np.float64]) -> int:
     direction, squares = residual.copy(), float(len(residual))
     for count in range(1, MOST_ON_PART):
         image = eigenvalues * direction
-        residual -= squares / max(direction @ image, 1e-300) * image
+        residual -= squares / max(float(direction @ image), 1e-300) * image
         before, squares = squares, float(residual @ residual)
         if squares <= PART_RTOL**2 * len(residual):
             return count

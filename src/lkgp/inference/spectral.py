@@ -86,7 +86,8 @@ class Spectral(EstimatedMethod):
             obstacle = "the model is a sum of several products; use ObservationSpace"
         # The eigenpairs of a factor that is too large for a matrix are computed row by row, if they are few.
         elif any(f.points > base.MOST_DENSE_POINTS and f.rank > base.MOST_MODES_BY_ROWS for f in ranks):
-            obstacle = f"a factor has about {max(f.rank for f in ranks)} modes, too many to compute row by row; use ObservationSpace"
+            most = max(f.rank for f in ranks)
+            obstacle = f"a factor has about {most} modes, too many to compute row by row; use ObservationSpace"
         return Plan(self, words, cost, obstacle=obstacle)
 
     def system(

@@ -134,9 +134,9 @@ def root_of(term: Term, factor: int, points: Tensor, max_memory: float = inf) ->
         if matrix.noise_root_bytes > max_memory:
             raise InputError(
                 f"posterior samples, and error bars that are made of them, draw from the prior at {len(points)} "
-                f"scattered points, which takes a matrix of {matrix.noise_root_bytes / 1e9:.1f} GB, more than the limit "
-                f"of {max_memory / 1e9:.1f} GB; raise max_memory, use fewer points, or ask for means only (std=False, "
-                "--no-std)."
+                f"scattered points, which takes a matrix of {matrix.noise_root_bytes / 1e9:.1f} GB, more than the "
+                f"limit of {max_memory / 1e9:.1f} GB; raise max_memory, use fewer points, or ask for means only "
+                "(std=False, --no-std)."
             )
         return StructuredRoot.of(term, factor, points, matrix)
     return FactorRoot.of(term, factor, points, matrix)

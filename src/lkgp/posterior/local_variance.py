@@ -51,8 +51,8 @@ ROUNDING = 1e-6
 # With at least so many observations, so few draws are tried before all of them. With fewer observations all draws take
 # only seconds.
 FEW_DRAWS_PAY, FEW_DRAWS = 100_000, 16
-# If none of the numbers of nearest observations suffices, the smallest is taken whose error, in the mean over the cells,
-# is at most this many times that of the best: its time grows with the square of the number.
+# If none of the numbers of nearest observations suffices, the smallest is taken whose error, in the mean over the
+# cells, is at most this many times that of the best: its time grows with the square of the number.
 ABOUT_AS_GOOD = 1.2
 # The least share of v in v_near that is distinguished from zero.
 LEAST_SHARE = 1e-3
