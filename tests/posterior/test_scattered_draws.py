@@ -4,10 +4,12 @@ import numpy as np
 import pytest
 import torch
 from factor_checks import check_draws, dense_of, kernel_of
+from oracle import Oracle
 
-from lkgp import InputError
+from lkgp import LKGP, InputError, ObservationSpace
 from lkgp.linalg import noise_roots
-from lkgp.linalg.factors import base
+from lkgp.linalg.factors import base, lazy
+from lkgp.linalg.preconditioners import Vecchia
 from lkgp.model import LatentKroneckerGP, Term
 from lkgp.posterior.factor_roots import FactorRoot
 from lkgp.posterior.prior_draws import PriorDraws
@@ -46,6 +48,25 @@ def test_a_factor_that_rounding_makes_indefinite_gets_more_noise_and_says_so(mon
     root = Term([kernel_of("2.5", 3.0)]).factor(0, twice, "lazy").noise_root()
     assert "1e-17" not in root.way
     np.testing.assert_allclose((root.root @ root.root.mT).numpy(), dense_of("2.5", 3.0, twice), atol=1e-7)
+
+
+@pytest.mark.parametrize("most", [0, 2**29], ids=["never stored", "stored in float32"])
+def test_predictions_against_the_oracle(most, monkeypatch):
+    monkeypatch.setattr(lazy, "MOST_SINGLE_NUMBERS", most)
+    rng = np.random.default_rng(2)
+    values = np.where(rng.uniform(size=(30, 3)) < 0.3, np.nan, rng.standard_normal((30, 3)))
+    kernels = [kernel_of("0.5", 0.4), kernel_of("1.5", 0.8)]
+    solver = ObservationSpace(preconditioner=Vecchia(neighbours=8))
+    gp = LKGP(kernels, mean=0.0, noise=0.05, standardize=False, solver=solver)
+    gp.fit([PLACES.numpy(), TIMES.numpy()], values, optimize=False)
+    assert gp.report_.structures == ("lazy", "dense")
+    pairs = (("0.5", 0.4), ("1.5", 0.8))
+    formulas = [lambda x, z, pair=pair: dense_of(*pair, x, z) for pair in pairs]
+    oracle = Oracle(formulas, [PLACES.numpy(), TIMES.numpy()], values, 0.05)
+    mean, std = gp.predict()
+    np.testing.assert_allclose(mean, oracle.mean_at(oracle.coords), atol=2e-3)
+    exact = oracle.covariance_at(oracle.coords).diagonal() ** 0.5
+    np.testing.assert_allclose(std.ravel(), exact, rtol=0.03)
 
 
 def test_draws_have_the_covariance_of_the_model():

@@ -1,4 +1,4 @@
-"""A factor that is never stored: its values are recomputed block by block in every product."""
+"""A factor that is never stored in float64: its values are recomputed block by block in every product."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -9,6 +9,7 @@ from torch.utils.checkpoint import checkpoint
 
 from lkgp.linalg.factors import base
 from lkgp.linalg.factors.base import CovarianceFunction, Factor
+from lkgp.linalg.factors.dense import DenseFactor
 from lkgp.linalg.noise_roots import NoiseRoot, cholesky_root
 
 # Single entries are computed in blocks of this many pairs of points: a kernel computes some ten numbers for each on the
@@ -17,6 +18,9 @@ PAIRS_AT_ONCE = 2**18
 # Multiplications that take as long as the evaluation of a kernel for a pair of points: 16 to 18 ns on one core for
 # Matern-1/2 over three columns, where a multiplication took 0.041 ns.
 EVALUATION = 400.0
+# In float32, in which solves iterate, a matrix of up to so many numbers (2 GB) is kept: to evaluate a kernel takes as
+# long as hundreds of multiplications, so that products with few columns would take many times as long.
+MOST_SINGLE_NUMBERS = 2**29
 # An evaluation serves all columns of a product: the points of the other factors, times the right-hand sides. About this
 # many are assumed.
 SHARING = 100.0
@@ -45,7 +49,7 @@ class OuterProducts:
 
 
 class LazyFactor(Factor):
-    """A kernel matrix whose values are computed in every product and then discarded.
+    """A kernel matrix whose values are computed in every product and then discarded; in float32 it may be dense.
 
     points, others: (n_k, d_k) and (m_k, d_k), the points of the rows and of the columns
     evaluate: the kernel, (..., a, d_k), (..., b, d_k) -> (..., a, b)
@@ -68,17 +72,27 @@ class LazyFactor(Factor):
 
     @classmethod
     def product_cost(cls, points: int) -> float:
+        # Products are in float32, with a few exceptions.
+        if points**2 <= MOST_SINGLE_NUMBERS:
+            return float(points)
         return (1.0 + EVALUATION / SHARING) * float(points)
 
     @classmethod
     def stored_numbers(cls, points: int) -> float:
-        # one block of rows at a time, with what a kernel computes on the way
-        return 4.0 * base.WORK_ENTRIES
+        # one block of rows at a time, with what a kernel computes on the way, and the matrix in float32
+        kept = 0.5 * float(points) ** 2 if points**2 <= MOST_SINGLE_NUMBERS else 0.0
+        return 4.0 * base.WORK_ENTRIES + kept
 
     def rows_at(self, index: Tensor) -> Tensor:
         return self.evaluate(self.points[index], self.others)
 
-    def rounded(self, dtype: torch.dtype) -> "LazyFactor":
+    def rounded(self, dtype: torch.dtype) -> Factor:
+        if dtype == torch.float32 and not torch.is_grad_enabled() and self._size().numel() <= MOST_SINGLE_NUMBERS:
+            matrix = self.points.new_empty(self._size(), dtype=dtype)
+            size = max(1, base.WORK_ENTRIES // len(self.others))
+            for points, rows in zip(self.points.split(size), matrix.split(size), strict=True):
+                rows.copy_(self.evaluate(points, self.others))
+            return DenseFactor(matrix)
         points, others = self.points.to(dtype), self.others.to(dtype)
         known, own = self.points.dtype, self.evaluate
         return LazyFactor(points, others, evaluate=lambda a, b: own(a.to(known), b.to(known)).to(dtype))
@@ -114,7 +128,7 @@ class LazyFactor(Factor):
     @property
     def noise_root_bytes(self) -> float:
         # a matrix in float64, and a block of rows with what a kernel computes on the way
-        return 8.0 * (float(len(self.points)) ** 2 + self.stored_numbers(len(self.points)))
+        return 8.0 * (float(len(self.points)) ** 2 + 4.0 * base.WORK_ENTRIES)
 
     # Methods that `LinearOperator` requires of its subclasses.
 
