@@ -59,6 +59,37 @@ def test_few_near_observations_are_combined_with_the_deviations_of_draws(case, m
         assert np.abs(ratio - 1).max() <= 4.5 * np.sqrt(0.5 / DRAWS)
 
 
+@pytest.mark.parametrize("case", LONG[:4], ids=name)
+def test_few_draws_are_made_where_the_nearest_observations_tell_nearly_all(case, monkeypatch):
+    monkeypatch.setattr(local_variance, "FEW_DRAWS_PAY", 1)
+    posterior, oracle = condition(case.build(), case.data(), Plan(METHOD, "")), case.oracle()
+    quality = posterior.variance_quality
+    assert (quality.draws, quality.combined) == (local_variance.FEW_DRAWS, False)
+    assert list(posterior.draw_store.kept) == [(local_variance.FEW_DRAWS, 0)]
+    for new in (case.coords, case.new_coords()):
+        found = posterior.variance(tensors(new)).numpy()
+        np.testing.assert_allclose(found, oracle.variance_at(new), rtol=0.05, atol=1e-8)
+
+
+@pytest.mark.parametrize("case", LONG[:4], ids=name)
+def test_all_draws_are_made_where_few_are_too_few(case, monkeypatch):
+    monkeypatch.setattr(local_variance, "FEW_DRAWS_PAY", 1)
+    monkeypatch.setattr(local_variance, "NUMBERS", (4, 6))
+    posterior = condition(case.build(), case.data(), Plan(METHOD, ""))
+    quality = posterior.variance_quality
+    assert (quality.combined, quality.draws) == (True, DRAWS)
+    assert quality.nearest in (4, 6)
+    assert {(DRAWS, 0), (local_variance.FEW_DRAWS, 0)} == set(posterior.draw_store.kept)
+
+
+def test_more_observations_are_used_only_where_they_help():
+    near, farther = torch.ones(100, dtype=torch.float64), torch.full((100,), 0.5, dtype=torch.float64)
+    as_good = {n: local_variance.NearVariance(near, farther * (1 - n / 1e4), 64) for n in (64, 128, 256)}
+    assert local_variance.combined_quality(as_good, 64).nearest == 64
+    better = {n: local_variance.NearVariance(near, farther / n, 64) for n in (64, 128, 256)}
+    assert local_variance.combined_quality(better, 64).nearest == 256
+
+
 def test_the_combination_is_better_than_either_estimate():
     rng = np.random.default_rng(0)
     exact, num, many = 1.0, 64, 20_000

@@ -198,7 +198,8 @@ class LKGP:
         if not std:
             return in_units(state, mean)
         variance = state.posterior.variance(points, self.strict)
-        fit.check_draws(*state.posterior.behind_variance, self.strict)
+        for num, seed in state.posterior.variance_draws:
+            fit.check_draws(num, seed, self.strict)
         variance = variance.double() + noise_at(state, observation_noise, points, variance.double(), on_grid)
         return in_units(state, mean), std_in_units(state, variance)
 

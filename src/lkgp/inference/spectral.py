@@ -23,7 +23,7 @@ from lkgp.inference.costs import (
 from lkgp.inference.estimated import EstimatedMethod, MixedPrecisionSystem
 from lkgp.inference.weight_space import WeightEquations, WeightSpace
 from lkgp.linalg.eigenbasis import largest_tails
-from lkgp.linalg.factors import DenseFactor, Factor, LowRankFactor
+from lkgp.linalg.factors import DenseFactor, Factor, LowRankFactor, base
 from lkgp.linalg.kronecker import LatentKronecker, OperatorFactory
 from lkgp.linalg.leading_modes import BLOCK_WEIGHT, ITERATIONS_PER_ROOT, block_multiplications, cheapest_block
 from lkgp.linalg.products import along_axis, unfolded
@@ -81,9 +81,13 @@ class Spectral(EstimatedMethod):
         cost, block = spectral_cost(problem, ranks, self.max_block, columns, prepared)
         modes = " x ".join(str(factor.rank) for factor in ranks)
         words = f"spectral: {modes} modes{f', a dense block over {block} of them' if block else ''}, {cost}"
-        obstacle = (
-            "the model is a sum of several products; use ObservationSpace" if len(problem.model.terms) > 1 else ""
-        )
+        obstacle = ""
+        if len(problem.model.terms) > 1:
+            obstacle = "the model is a sum of several products; use ObservationSpace"
+        # The eigenpairs of a factor that is too large for a matrix are computed row by row, if they are few.
+        elif any(f.points > base.MOST_DENSE_POINTS and f.rank > base.MOST_MODES_BY_ROWS for f in ranks):
+            most = max(f.rank for f in ranks)
+            obstacle = f"a factor has about {most} modes, too many to compute row by row; use ObservationSpace"
         return Plan(self, words, cost, obstacle=obstacle)
 
     def system(

@@ -1,13 +1,15 @@
 """Roots R R^T = K that are applied to standard normal numbers, to draw from the prior."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Protocol
 
+import numpy as np
 import torch
 from scipy.fft import next_fast_len
+from scipy.linalg import lapack
 from torch import Tensor
 
 from lkgp.linalg.fourier import inverse, transform
@@ -27,6 +29,9 @@ MOST_EMBEDDING = 2**23
 PROJECTIONS = 6
 HOPELESS = 1e-2
 REFLECTED = 0.9
+# The first share of the variance that is added to the diagonal before a plain Cholesky factorisation, of the size of
+# rounding errors of a matrix with some ten thousand points; it grows tenfold while a factorisation fails.
+FIRST_SHARE = 1e-12
 # The way in which a factor without a structure of its own makes its root.
 PIVOTED = "pivoted Cholesky factorisation"
 
@@ -60,6 +65,31 @@ class MatrixRoot:
 
     def times(self, z: Tensor) -> Tensor:
         return self.root.to(z.dtype) @ z
+
+
+def cholesky_root(blocks: Callable[[], Iterator[Tensor]], points: int, variance: float) -> MatrixRoot:
+    """The Cholesky factor of K, in the memory of a single matrix in float64.
+
+    blocks: makes blocks of rows of K, in their order, in float64, each (b, n_k)
+    points, variance: n_k, and the largest variance
+    """
+    share, device = FIRST_SHARE, torch.device("cpu")
+    while True:
+        matrix = np.empty((points, points))
+        start = 0
+        for block in blocks():
+            device = block.device
+            matrix[start : start + len(block)] = block.cpu().numpy()
+            start += len(block)
+        matrix[np.diag_indices(points)] += share * variance
+        # LAPACK reads columns: the upper triangle of the transpose is the lower one.
+        factor, failed = lapack.dpotrf(matrix.T, lower=0, clean=1, overwrite_a=1)
+        if not failed:
+            said = f"Cholesky factorisation of {points} points, with {share:.0e} of the variance added as noise"
+            return MatrixRoot(torch.from_numpy(factor.T).to(device), said)
+        if share > TOLERATED / 10:
+            raise torch.linalg.LinAlgError("a factor is not positive definite")
+        share *= 10
 
 
 @dataclass(frozen=True, eq=False)

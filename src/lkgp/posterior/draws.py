@@ -17,6 +17,7 @@ from torch import Tensor
 
 from lkgp.concurrency import Lock
 from lkgp.inference import Purpose
+from lkgp.machine import usable_memory
 from lkgp.posterior.prior_draws import PriorDraws
 from lkgp.solvers import Reason, Solution
 
@@ -61,7 +62,8 @@ class PosteriorDraws:
         began = time.perf_counter()
         generator = torch.Generator(posterior.data.values.device).manual_seed(seed)
         room = NEW_POINTS_BYTES if posterior.max_memory is None else posterior.max_memory / 4
-        self.prior = PriorDraws(posterior.model, posterior.data.grid.coords, num, generator, room)
+        most = usable_memory() if posterior.max_memory is None else posterior.max_memory
+        self.prior = PriorDraws(posterior.model, posterior.data.grid.coords, num, generator, room, most)
         self.solution = self._solve(seed) if solution is None else solution
         self.weights = self.solution.values.contiguous()
         self.seconds = time.perf_counter() - began

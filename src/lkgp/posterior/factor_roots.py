@@ -2,10 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import inf
 
 import torch
 from torch import Tensor
 
+from lkgp.errors import InputError
 from lkgp.linalg.factors import Factor
 from lkgp.linalg.roots import TriangularRoot
 from lkgp.model import Term
@@ -122,10 +124,20 @@ class FactorRoot:
         return rows, torch.minimum(rows.square().sum(dim=1), variance)
 
 
-def root_of(term: Term, factor: int, points: Tensor) -> FactorRoot | StructuredRoot:
-    """The root over the first points (u, d_k): triangular, or by the structure of a factor that is too large."""
+def root_of(term: Term, factor: int, points: Tensor, max_memory: float = inf) -> FactorRoot | StructuredRoot:
+    """The root over the first points (u, d_k): triangular, or by the structure of a factor that is too large.
+
+    max_memory: limit in bytes on the memory that it takes
+    """
     matrix = term.factor(factor, points, term.structure(factor, points))
     if matrix.draws_by_structure:
+        if matrix.noise_root_bytes > max_memory:
+            raise InputError(
+                f"posterior samples, and error bars that are made of them, draw from the prior at {len(points)} "
+                f"scattered points, which takes a matrix of {matrix.noise_root_bytes / 1e9:.1f} GB, more than the "
+                f"limit of {max_memory / 1e9:.1f} GB; raise max_memory, use fewer points, or ask for means only "
+                "(std=False, --no-std)."
+            )
         return StructuredRoot.of(term, factor, points, matrix)
     return FactorRoot.of(term, factor, points, matrix)
 

@@ -50,6 +50,12 @@ PILOT_CELLS, MOST_CELLS = 512, 0.99
 SMALL_ERROR = 0.01
 # No standard deviation is stated to be more accurate than this: rounding errors are larger than a vanishing estimate.
 ROUNDING = 1e-6
+# With at least so many observations, so few draws are tried before all of them. With fewer observations all draws take
+# only seconds.
+FEW_DRAWS_PAY, FEW_DRAWS = 100_000, 16
+# If none of the numbers of nearest observations suffices, the smallest is taken whose error, in the mean over the
+# cells, is at most this many times that of the best: its time grows with the square of the number.
+ABOUT_AS_GOOD = 1.2
 # The least share of v in v_near that is distinguished from zero.
 LEAST_SHARE = 1e-3
 
@@ -99,15 +105,16 @@ def estimated_variance(posterior: Any, coords: Sequence[Tensor]) -> Tensor:
     posterior: a `Posterior`
     """
     shape = tuple(len(x) for x in coords)
-    draws = posterior.draws(*posterior.behind_variance)
+    quality, (every, seed) = posterior.variance_quality, posterior.behind_variance
+    draws = posterior.draws(quality.draws, seed)
     # Predictions of as many draws as fit into memory are compared with those from the nearest observations.
     num = min(draws.num, max(FEWEST_DRAWS, posterior.columns_at_once(prod(shape))))
     cells = torch.arange(prod(shape), device=posterior.data.grid.index.device)
-    quality = posterior.variance_quality
     found = near_variance(posterior, coords, cells, draws.weights[:, :num], GROUP, quality.nearest)
     # Outside the grid the nearest observations may tell less than at the cells where this was judged.
     if quality.combined or most_cells(found.error) > SMALL_ERROR:
-        return found.combined(draws.variance(coords).double().flatten(), draws.num).view(shape)
+        sampled = posterior.draws(every, seed).variance(coords)
+        return found.combined(sampled.double().flatten(), every).view(shape)
     return found.variance.view(shape)
 
 
@@ -123,34 +130,64 @@ class VarianceQuality:
     error: the relative standard error that 99 % of the standard deviations do not exceed
     nearest: the number of observations for a group of cells
     combined: whether these tell too little, so that the deviations of draws are used, too
+    draws: the number of draws
     """
 
     error: float
     nearest: int
     combined: bool
+    draws: int
 
     def __str__(self) -> str:
-        source = f"from the nearest {self.nearest} observations and what posterior samples add to them"
+        source = f"from the nearest {self.nearest} observations and what {self.draws} posterior samples add to them"
         return f"{source}; relative standard error at most {self.error:.1%} in 99 % of the cells"
 
 
 @torch.no_grad()
 def variance_quality(posterior: Any) -> VarianceQuality:
-    """Judge the estimates at cells chosen at random."""
-    grid, draws = posterior.data.grid, posterior.draws(*posterior.behind_variance)
+    """Judge the estimates at cells chosen at random, of large data with few draws first."""
+    (every, seed), observed = posterior.behind_variance, posterior.data.grid.num_observed
+    if observed >= FEW_DRAWS_PAY and every > FEW_DRAWS:
+        accurate = accurate_quality(found_at_pilots(posterior, posterior.draws(FEW_DRAWS, seed)), FEW_DRAWS)
+        if accurate is not None:
+            return accurate
+    found = found_at_pilots(posterior, posterior.draws(every, seed))
+    return accurate_quality(found, every) or combined_quality(found, every)
+
+
+def found_at_pilots(posterior: Any, draws: Any) -> dict[int, NearVariance]:
+    """What some cells of the fitted grid are estimated to be with numbers of nearest observations, until one is
+    accurate."""
+    grid = posterior.data.grid
     generator = torch.Generator().manual_seed(posterior.seed)
     cells = torch.randint(grid.num_cells, (PILOT_CELLS,), generator=generator).unique().to(grid.index.device)
     num = min(draws.num, max(FEWEST_DRAWS, posterior.columns_at_once()))
+    found = {}
     for number in NUMBERS:
         # Half as many for a single cell are worth about as much as all of them for a group.
-        found = near_variance(posterior, grid.coords, cells, draws.weights[:, :num], 1, number // 2)
-        error = most_cells(found.error)
-        if error <= SMALL_ERROR:
-            return VarianceQuality(max(error, ROUNDING), number, False)
+        found[number] = near_variance(posterior, grid.coords, cells, draws.weights[:, :num], 1, number // 2)
+        if most_cells(found[number].error) <= SMALL_ERROR:
+            break
+    return found
+
+
+def accurate_quality(found: dict[int, NearVariance], draws: int) -> VarianceQuality | None:
+    """The quality with the last of the numbers of nearest observations, if it is accurate."""
+    nearest, last = list(found.items())[-1]
+    error = most_cells(last.error)
+    return VarianceQuality(max(error, ROUNDING), nearest, False, draws) if error <= SMALL_ERROR else None
+
+
+def combined_quality(found: dict[int, NearVariance], draws: int) -> VarianceQuality:
+    """The quality of both estimates together, with the fewest nearest observations that are about as good as more."""
     # The two estimates are independent: 1 / error^2 adds up.
-    plain = math.sqrt(0.5 / draws.num)
-    combined = (1 / (1 / found.error.clamp(min=1e-6).square() + 1 / plain**2)).sqrt()
-    return VarianceQuality(most_cells(combined), number, True)
+    precision = 2.0 * draws
+    errors = {
+        nearest: (1 / (1 / one.error.clamp(min=ROUNDING).square() + precision)).sqrt() for nearest, one in found.items()
+    }
+    means = {nearest: float(error.square().mean().sqrt()) for nearest, error in errors.items()}
+    nearest = next(nearest for nearest, mean in means.items() if mean <= ABOUT_AS_GOOD * min(means.values()))
+    return VarianceQuality(most_cells(errors[nearest]), nearest, True, draws)
 
 
 @torch.no_grad()

@@ -21,9 +21,10 @@ from lkgp.linalg.correlated_cells import FactorPlaces, factor_places
 from lkgp.linalg.factors import Factor
 from lkgp.linalg.kronecker import CrossKronecker, LatentKronecker, OperatorFactory, sum_of
 from lkgp.model import LatentKroneckerGP
+from lkgp.posterior.cross_rows import CrossRows
 from lkgp.posterior.draws import DrawStore, PosteriorDraws, joined
 from lkgp.posterior.factor_roots import locate
-from lkgp.posterior.local_variance import VarianceQuality, estimated_variance, variance_quality
+from lkgp.posterior.local_variance import FEW_DRAWS, VarianceQuality, estimated_variance, variance_quality
 from lkgp.posterior.rounding import (
     above_rounding,
     allowed_rounding,
@@ -36,6 +37,9 @@ from lkgp.solvers import Solution
 
 # The cells whose means are checked for rounding errors where a bound does not exclude these: the ones with the largest.
 MOST_CHECKED = 16
+# Covariances of other points with the fitted ones of a factor are formed if they are fewer than this (0.1 GB), or than
+# the cells of the grid; otherwise they are computed block by block in every product.
+MOST_CROSS_NUMBERS = 2**24
 
 
 class Posterior:
@@ -129,25 +133,32 @@ class Posterior:
 
         Fitted points take their row from K_k, so that results do not depend on whether a whole grid is requested.
         """
+        return [tuple(c.rows_at(torch.arange(len(c.points), device=c.device)) for c in t) for t in self._rows(coords)]
+
+    def _rows(self, coords: Sequence[Tensor]) -> list[list[CrossRows]]:
+        """The same, none of which is formed."""
         known = self.data.grid.coords
         places = [locate(points, own) for points, own in zip(coords, known, strict=True)]
-        terms = []
-        for term, factors in zip(self.model.terms, self._factors, strict=True):
-            crosses = []
-            for k, (points, index) in enumerate(zip(coords, places, strict=True)):
-                cross, new = factors[k].rows_at(index.clamp(min=0)), index < 0
-                if bool(new.any()):
-                    cross[new] = term.cross_factor(k, points[new], known[k])
-                crosses.append(cross)
-            terms.append(tuple(crosses))
-        return terms
+        return [
+            [
+                CrossRows(x, place=places[k], term=term, factor=k, fitted=known[k], matrix=factors[k])
+                for k, x in enumerate(coords)
+            ]
+            for term, factors in zip(self.model.terms, self._factors, strict=True)
+        ]
 
     def cross(self, coords: Sequence[Tensor], weights: Tensor) -> Tensor:
         """K(., X) W for W (n, c) at every cell of the product of `coords`, (N', c)."""
         grid = self.data.grid
         if all(points is known for points, known in zip(coords, grid.coords, strict=True)):
             return self.system.operator.latent_product(grid.scatter(weights)).mT
-        return CrossKronecker(self.cross_factors(coords), grid) @ weights
+        # A matrix of covariances is formed if it is small compared with the grid.
+        most = max(MOST_CROSS_NUMBERS, grid.num_cells)
+        terms = [
+            [c if c.shape.numel() > most else c.rows_at(torch.arange(len(c.points), device=c.device)) for c in term]
+            for term in self._rows(coords)
+        ]
+        return CrossKronecker(terms, grid) @ weights
 
     # Moments
 
@@ -233,8 +244,13 @@ class Posterior:
 
     @property
     def behind_variance(self) -> tuple[int, int]:
-        """Number and seed of the draws used for the variance if it is not exact."""
+        """Number and seed of the draws used for the variance if it is not exact and fewer are not enough."""
         return self.draw_store.always
+
+    @property
+    def variance_draws(self) -> tuple[tuple[int, int], ...]:
+        """Number and seed of all draws that may have been made for the variance."""
+        return (self.behind_variance, (FEW_DRAWS, self.seed))
 
     @property
     def variance_error(self) -> float:

@@ -129,6 +129,7 @@ class PriorDraws:
 
     max_bytes: limit on the memory of the points outside the fitted grid. The first request for such points is always
         accepted, and those after it as long as they at most double the memory.
+    max_memory: limit in bytes on the memory of a root over the fitted points
     replay_log: the new points of the requests that had any, in order; for a factor without new points, one known point
     closed: why no further points can be added; empty if they can
     """
@@ -141,11 +142,12 @@ class PriorDraws:
         num: int,
         generator: torch.Generator,
         max_bytes: float = inf,
+        max_memory: float = inf,
     ) -> None:
         self.num, self.max_bytes, self.closed = num, max_bytes, ""
         terms = []
         for term in model.terms:
-            roots = tuple(root_of(term, k, points) for k, points in enumerate(coords))
+            roots = tuple(root_of(term, k, points, max_memory) for k, points in enumerate(coords))
             numbers = draw_numbers(num, roots, generator, [root.width for root in roots])
             terms.append(TermDraws(roots, Normals.of(numbers)))
         self.training = tuple(coords)

@@ -53,7 +53,7 @@ class CovarianceFunction(Protocol):
     def summands(self) -> Sequence["CovarianceFunction"]: ...
 
     def __call__(self, rows: Tensor, columns: Tensor) -> Tensor:
-        """Kernel values between `rows` (a, d) and `columns` (b, d), (a, b)."""
+        """Kernel values between `rows` (..., a, d) and `columns` (..., b, d), (..., a, b)."""
 
 
 class Factor(LinearOperator):
@@ -166,6 +166,11 @@ class Factor(LinearOperator):
     def noise_root(self) -> NoiseRoot:
         """R with R R^T = K, for draws from the prior without a dense matrix where a structure has such a root."""
         return MatrixRoot(self.triangular_root().root, PIVOTED)
+
+    @property
+    def noise_root_bytes(self) -> float:
+        """The memory that `noise_root` takes; 0 if it is small compared with the draws."""
+        return 0.0
 
     @property
     def draws_by_structure(self) -> bool:
