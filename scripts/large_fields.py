@@ -4,9 +4,11 @@ python scripts/large_fields.py globe 60x120x6 90x180x12 180x360x24   # latitudes
 python scripts/large_fields.py sea 100x100x15 200x200x30             # latitudes x longitudes x days
 python scripts/large_fields.py plane 100x100x15                      # the same sea, with kilometres x and y
 python scripts/large_fields.py stations 2000x10 20000x30             # scattered places x days
+python scripts/large_fields.py hours 30x26304 200x87600              # stations x hours, with cycles of days and years
+python scripts/large_fields.py moments 30x26304                      # the same at irregular times
 
 Fields are rough in space and autoregressive in time. Clouds drift over maps and hide about 60 % of a sea; stations fail
-for some days. A tenth of the cells that would be seen are withheld, as whole drifting patches and as single cells. The
+for some days or hours. A tenth of the cells that would be seen are withheld, as whole patches and as single cells. The
 last line is the slope of the logarithm of processor time and of memory against that of the number of cells.
 """
 
@@ -152,15 +154,53 @@ def station_field(sizes: tuple[int, ...], rng: np.random.Generator) -> tuple[xr.
     return xr.DataArray(truth, coords, ("time", "station"), name="value"), failed
 
 
-def withhold(seen: NDArray[np.bool_], rng: np.random.Generator) -> NDArray[np.bool_]:
-    """Which of the seen cells, (times, ...), to withhold: those hidden at another time, and single ones."""
+def hourly_field(kind: str, sizes: tuple[int, ...], rng: np.random.Generator) -> tuple[xr.DataArray, NDArray[np.bool_]]:
+    """Weather at some stations over hours, or irregular times about as often, (times, stations), and when they failed.
+
+    Cycles of days and years, and weather that changes within days and is alike at near stations.
+    """
+    stations, times = sizes
+    hours = np.arange(times) if kind == "hours" else np.sort(rng.choice(6 * times, times, replace=False)) / 6
+    places = np.stack([50 + 3 * rng.random(stations), 5 + 4 * rng.random(stations)], axis=1)
+    apart = np.linalg.norm((places[:, None] - places) * [1.0, 0.63], axis=-1)
+    root = np.linalg.cholesky(np.exp(-apart / 2) + 1e-9 * np.eye(stations))
+    # Weather persists for about 36 hours.
+    keeps = np.exp(-np.diff(hours, prepend=-1e3) / 36)
+    weather, state = np.empty((times, stations)), np.zeros(stations)
+    for i, keep in enumerate(keeps):
+        state = keep * state + math.sqrt(1 - keep**2) * (root @ rng.standard_normal(stations))
+        weather[i] = state
+    size = 1 + 0.1 * (root @ rng.standard_normal(stations))
+    days, years = 2 * np.pi * hours[:, None] / 24, 2 * np.pi * hours[:, None] / (24 * 365.2425)
+    cycles = 2.7 * size * np.sin(years) + size * np.sin(days + 0.3 * np.sin(years)) + 0.2 * np.sin(2 * days)
+    truth = weather + cycles
+    failed = np.zeros(truth.shape, dtype=bool)
+    for station in failed.T:
+        while station.mean() < 0.15:
+            start = rng.integers(times)
+            station[start : start + 1 + int(rng.exponential(24))] = True
+    moments = np.datetime64("2018-01-01", "s") + np.round(hours * 3600).astype("timedelta64[s]")
+    coords = {
+        "time": moments.astype("datetime64[ns]"),
+        "lat": ("station", places[:, 0]),
+        "lon": ("station", places[:, 1]),
+    }
+    return xr.DataArray(truth, coords, ("time", "station"), name="value"), failed
+
+
+def withhold(seen: NDArray[np.bool_], stretch: int, rng: np.random.Generator) -> NDArray[np.bool_]:
+    """Which of the seen cells, (times, ...), to withhold: those hidden at another time, and single ones.
+
+    stretch: for how many times a patch is withheld
+    """
     order = np.roll(seen, len(seen) // 2, axis=0)
     patches = seen & ~order
     chance = np.where(patches, WITHHELD / 2 * seen.sum() / max(1, patches.sum()), 0.0)
-    # whole patches: one number for a coarse block of the map
-    blocks = rng.uniform(size=tuple(-(-n // 12) if k else n for k, n in enumerate(seen.shape)))
-    for axis in range(1, seen.ndim):
-        blocks = np.repeat(blocks, 12, axis=axis).take(range(seen.shape[axis]), axis=axis)
+    # whole patches: one number for a coarse block of times and of the map
+    sizes = [stretch] + [12 if stretch == 1 else 1] * (seen.ndim - 1)
+    blocks = rng.uniform(size=tuple(-(-n // size) for n, size in zip(seen.shape, sizes, strict=True)))
+    for axis, size in enumerate(sizes):
+        blocks = np.repeat(blocks, size, axis=axis).take(range(seen.shape[axis]), axis=axis)
     return (patches & (blocks < chance)) | (seen & (rng.uniform(size=seen.shape) < WITHHELD / 2))
 
 
@@ -210,12 +250,19 @@ def fill(source: Path, target: Path, threads: int) -> tuple[dict, float, float, 
     )
 
 
+def make_field(kind: str, sizes: tuple[int, ...], rng: np.random.Generator) -> tuple[xr.DataArray, NDArray[np.bool_]]:
+    """The true field, and where it is hidden."""
+    if kind in ("hours", "moments"):
+        return hourly_field(kind, sizes, rng)
+    return station_field(sizes, rng) if kind == "stations" else map_field(kind, sizes, rng)
+
+
 def run(kind: str, sizes: tuple[int, ...], folder: Path, threads: int, seed: int) -> tuple[int, float, float]:
     """One row; returns the number of cells, the seconds of the processor and the memory."""
     rng = np.random.default_rng(seed)
-    truth, hidden = station_field(sizes, rng) if kind == "stations" else map_field(kind, sizes, rng)
+    truth, hidden = make_field(kind, sizes, rng)
     observed = truth.values + NOISE * rng.standard_normal(truth.shape)
-    held = withhold(~hidden, rng)
+    held = withhold(~hidden, 24 if kind in ("hours", "moments") else 1, rng)
     gaps = truth.copy(data=np.where(hidden | held, np.nan, observed).astype(np.float32))
     name = f"{kind}-{'x'.join(map(str, sizes))}"
     source, target = folder / f"{name}.nc", folder / f"{name}-filled.nc"
@@ -256,7 +303,7 @@ def described(summary: dict) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("kind", choices=("globe", "sea", "plane", "stations"))
+    parser.add_argument("kind", choices=("globe", "sea", "plane", "stations", "hours", "moments"))
     parser.add_argument("sizes", nargs="+", help="such as 60x120x6")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--seed", type=int, default=0)

@@ -36,18 +36,17 @@ SPARSE = 50.0
 
 
 def neighbour_cost(
-    problem: PlanningProblem, settings: Vecchia, columns: int, few_modes: bool, most: int
+    problem: PlanningProblem, settings: Vecchia, columns: int, unsuited: bool, most: int
 ) -> tuple[Cost, float]:
     """The cost of solving for `columns` right-hand sides, and the predicted number of iterations of a solve.
 
-    Where the modes that stand out from the noise are few, nothing is measured, and the most iterations are assumed:
-    leading modes are better there.
+    Where other preconditioners are known to be better, nothing is measured, and the most iterations are assumed.
 
-    few_modes: whether they are; most: the largest number of iterations
+    unsuited: whether they are; most: the largest number of iterations
     """
     n, width = problem.grid.num_observed, settings.neighbours + 1
     iterations = float(most)
-    if not few_modes:
+    if not unsuited:
         each = ITERATIONS_PER_SQUARE[problem.fitting]
         iterations = min(iterations, each * iterations_on_parts(problem.model, problem.data, settings) ** 2)
     entries = n * width * (width + 1) / 2

@@ -130,8 +130,10 @@ class ObservationSpace(EstimatedMethod):
         # modes whose share of the data is above the noise
         above = product_spectrum(ranks, MOST_MODES) * grid.num_observed / grid.num_cells > problem.least_noise
         few = int(above.sum()) <= LeadingModes().max_rank and all(f.rank <= MOST_MODES for f in ranks)
+        # Small parts of a long axis do not show what lasts along it; blocks along the axis are better there.
+        unsuited = few or not SuccessiveBlocks.obstacle(grid, len(problem.model.terms))
         columns = problem.columns(self.num_samples)
-        cost, iterations = neighbour_cost(problem, settings, columns, few, self.max_iterations)
+        cost, iterations = neighbour_cost(problem, settings, columns, unsuited, self.max_iterations)
         words = (
             f"observation space, nearest-neighbour preconditioner with {settings.neighbours} neighbours "
             f"(about {iterations:.0f} iterations), {cost}"

@@ -87,7 +87,7 @@ def _query(tree: cKDTree, targets: NDArray[np.floating], most: int, width: int) 
     return found
 
 
-def compact_groups(places: NDArray[np.float64], size: int) -> NDArray[np.int64]:
+def compact_groups(places: NDArray[np.floating], size: int) -> NDArray[np.int64]:
     """Divide points (a, e) into groups of neighbours, (g, size or less), by halving along the widest direction.
 
     All groups are equally large; some points are in two groups if `a` is not divisible.

@@ -67,6 +67,28 @@ class MatrixRoot:
         return self.root.to(z.dtype) @ z
 
 
+@dataclass(frozen=True, eq=False)
+class SumRoot:
+    """The roots of the parts of a sum side by side: with K = sum of R_i R_i^T, R = [R_1, R_2, ...]."""
+
+    roots: Sequence[NoiseRoot]
+
+    @property
+    def width(self) -> int:
+        return sum(root.width for root in self.roots)
+
+    @property
+    def way(self) -> str:
+        return ", ".join(dict.fromkeys(root.way for root in self.roots))
+
+    def times(self, z: Tensor) -> Tensor:
+        parts = z.split([root.width for root in self.roots])
+        first, *others = (root.times(part) for root, part in zip(self.roots, parts, strict=True))
+        for other in others:
+            first = first + other
+        return first
+
+
 def cholesky_root(blocks: Callable[[], Iterator[Tensor]], points: int, variance: float) -> MatrixRoot:
     """The Cholesky factor of K, in the memory of a single matrix in float64.
 

@@ -8,7 +8,7 @@ from scipy.fft import next_fast_len
 from torch import Tensor
 
 from lkgp.linalg.factors.base import WORK_ENTRIES, CovarianceFunction, Factor
-from lkgp.linalg.noise_roots import PIVOTED, MatrixRoot, NoiseRoot, circulant_root
+from lkgp.linalg.noise_roots import PIVOTED, MatrixRoot, NoiseRoot, SumRoot, circulant_root
 
 # Below this many points, a dense product is faster than the FFT of a Toeplitz factor; `scripts/calibrate_costs.py`
 # measures it.
@@ -111,6 +111,9 @@ class ToeplitzFactor(Factor):
         return torch.bincount((rows - columns).abs(), weights, minlength=len(self.column))
 
     def noise_root(self) -> NoiseRoot:
+        if len(self.parts) > 1:
+            # Short-lived parts can be embedded in a circle; what lasts has few modes.
+            return SumRoot([part.noise_root() for part in self.summands()])
         if self.evaluate is not None:
             points = torch.arange(len(self.column), device=self.column.device)
             root = circulant_root(self.evaluate, (len(points),), (self.step,), points, self.column)
