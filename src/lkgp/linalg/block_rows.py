@@ -1,16 +1,19 @@
 """A sparse triangular matrix W whose rows come in dense blocks that share their columns."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
+import numpy as np
 import torch
+from scipy.sparse import csr_matrix
 from torch import Tensor
 
 from lkgp.linalg.triangular import triangular_inverse
 
-# Blocks are multiplied together as long as the numbers that they read have at most this many entries (16 MB in
-# float32, which the cache of a processor still helps with).
-WORK_ENTRIES = 2**22
+# Blocks are multiplied together as long as they have at most this many columns, with one number for each right-hand
+# side (8 MB in float32).
+WORK_COLUMNS = 2**21
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,17 +31,18 @@ class BlockRows:
         """W X for X (n, c)."""
         padded = torch.cat([x, x.new_zeros(1, x.shape[1])])
         result = torch.zeros_like(padded)
-        for cells, rows in self._chunks(x.shape[1]):
-            result[cells[:, -rows.shape[1] :].reshape(-1)] = (rows.to(x.dtype) @ padded[cells]).flatten(0, 1)
+        for chunk in self._chunks:
+            result[chunk.own.reshape(-1)] = (chunk.rows.to(x.dtype) @ padded[chunk.cells]).flatten(0, 1)
         return result[:-1]
 
     def transposed_times(self, y: Tensor) -> Tensor:
         """W^T Y for Y (n, c)."""
         padded = torch.cat([y, y.new_zeros(1, y.shape[1])])
         result = torch.zeros_like(padded)
-        for cells, rows in self._chunks(y.shape[1]):
-            found = rows.to(y.dtype).mT @ padded[cells[:, -rows.shape[1] :]]
-            result.index_add_(0, cells.reshape(-1), found.flatten(0, 1))
+        for chunk in self._chunks:
+            found = (chunk.rows.to(y.dtype).mT @ padded[chunk.own]).flatten(0, 1)
+            # Sums by a sparse matrix take a tenth of the time of `index_add_`.
+            result[chunk.distinct] += torch.from_numpy(chunk.sums @ found.cpu().numpy()).to(found)
         return result[:-1]
 
     def solve(self, z: Tensor) -> Tensor:
@@ -71,7 +75,39 @@ class BlockRows:
             total = total.to(rows.device) + diagonal[cells[:, -width:] < self.size].log().sum()
         return total
 
-    def _chunks(self, columns: int) -> Iterator[tuple[Tensor, Tensor]]:
+    @cached_property
+    def _chunks(self) -> list["Chunk"]:
+        found = []
         for cells, rows in self.groups:
-            step = max(1, WORK_ENTRIES // (cells.shape[1] * (columns + rows.shape[1])))
-            yield from zip(cells.split(step), rows.split(step), strict=True)
+            step = max(1, WORK_COLUMNS // cells.shape[1])
+            found += [Chunk.of(*part) for part in zip(cells.split(step), rows.split(step), strict=True)]
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class Chunk:
+    """Some blocks of a group.
+
+    cells, rows: their columns, (m, w), and rows, (m, g, w)
+    distinct: the different cells among the columns, (u,)
+    sums: the matrix (u, m w) that adds up what belongs to the same cell
+    """
+
+    cells: Tensor
+    rows: Tensor
+    distinct: Tensor
+    sums: csr_matrix
+
+    @classmethod
+    def of(cls, cells: Tensor, rows: Tensor) -> "Chunk":
+        distinct, which = torch.unique(cells, return_inverse=True)
+        places = which.reshape(-1).cpu().numpy()
+        order = np.argsort(places, kind="stable").astype(np.int32)
+        pointers = np.concatenate([[0], np.cumsum(np.bincount(places, minlength=len(distinct)))])
+        sums = csr_matrix((np.ones(len(order), dtype=np.float32), order, pointers), shape=(len(distinct), len(order)))
+        return cls(cells, rows, distinct, sums)
+
+    @property
+    def own(self) -> Tensor:
+        """The cells of the blocks themselves, (m, g)."""
+        return self.cells[:, -self.rows.shape[1] :]

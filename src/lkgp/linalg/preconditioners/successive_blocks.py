@@ -60,24 +60,28 @@ class ObservedModes:
 
     def of(self, weights: Tensor) -> Tensor:
         """U C for C (rank, c), (n, c)."""
-        cells = self.succession.cells
-        found = weights.new_zeros(self.succession.absent + 1, weights.shape[1])
-        for column in range(weights.shape[1]):
-            parts = weights[:, column].split([one.rank for one in self.sets])
-            for one, part in zip(self.sets, parts, strict=True):
-                table = part.view(one.others.shape[1], one.axis.shape[1])
-                found[cells, column] += one.axis.to(weights) @ (one.others.to(weights) @ table).mT
+        (times, places), columns = self.succession.cells.shape, weights.shape[1]
+        table = weights.new_zeros(times, places * columns)
+        for one, part in zip(self.sets, weights.split([one.rank for one in self.sets]), strict=True):
+            # sum over the modes of the places, then over those of the times
+            inner = one.others.to(weights) @ part.reshape(one.others.shape[1], -1)
+            inner = inner.view(places, -1, columns).transpose(0, 1).reshape(-1, places * columns)
+            table.addmm_(one.axis.to(weights), inner)
+        found = weights.new_empty(self.succession.absent + 1, columns)
+        found[self.succession.cells.reshape(-1)] = table.view(times * places, columns)
         return found[:-1]
 
     def transposed(self, values: Tensor) -> Tensor:
         """U^T X for X (n, c), (rank, c)."""
-        padded = torch.cat([values, values.new_zeros(1, values.shape[1])])
-        found = values.new_empty(self.rank, values.shape[1])
-        for column in range(values.shape[1]):
-            table = padded[self.succession.cells, column]
-            parts = [one.others.to(values).mT @ (table.mT @ one.axis.to(values)) for one in self.sets]
-            found[:, column] = torch.cat([part.reshape(-1) for part in parts])
-        return found
+        (times, places), columns = self.succession.cells.shape, values.shape[1]
+        padded = torch.cat([values, values.new_zeros(1, columns)])
+        table = padded[self.succession.cells.reshape(-1)].view(times, places * columns)
+        found = []
+        for one in self.sets:
+            inner = (one.axis.to(values).mT @ table).view(-1, places, columns).transpose(0, 1)
+            outer = one.others.to(values).mT @ inner.reshape(places, -1)
+            found.append(outer.view(one.rank, columns))
+        return torch.cat(found)
 
 
 class SuccessiveInverse(Preconditioner):
