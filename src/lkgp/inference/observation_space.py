@@ -343,9 +343,7 @@ class ObservationSystem(MixedPrecisionSystem):
         # if M is merely close to A, the lowest eigenvalue is estimated.
         ratio = 1.0 if known.below else float(self.noise.min() / self.noise.mean())
         lowest = ratio if known.lowest is None else None
-        left, error = trace_of_log(
-            lambda x: self.exact @ known.solve(x), probes, steps, known.solve, max_memory, lowest=lowest
-        )
+        left, error = trace_of_log(self.exact.__matmul__, probes, steps, known.solve, max_memory, lowest=lowest)
         return left + known.logdet, error
 
     def quadratic_weights(self, x: Tensor, shares: Sequence[float]) -> GradientWeights:

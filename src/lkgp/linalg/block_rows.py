@@ -12,8 +12,8 @@ from torch import Tensor
 from lkgp.linalg.triangular import triangular_inverse
 
 # Blocks are multiplied together as long as they have at most this many columns, with one number for each right-hand
-# side (8 MB in float32).
-WORK_COLUMNS = 2**21
+# side: a cache holds them and their rows.
+WORK_COLUMNS = 2**16
 
 
 @dataclass(frozen=True, eq=False)

@@ -47,7 +47,8 @@ def trace_of_log(
 
     apply: X -> B X for X (n, c)
     probes: (n, s) with E z z^T = I and |z|^2 = n; sqrt(n) I makes the result exact
-    metric: X -> W X, if B is symmetric in the inner product x^T W y; then E z z^T = W^-1
+    metric: X -> W X, if B = A W is symmetric in the inner product x^T W y; then `apply` is X -> A X, and
+        E z z^T = W^-1
     max_memory: limit in bytes on the large arrays in memory at once
     lowest: a positive lower bound of the eigenvalues of B; None takes a share of the smallest one that is seen, and
         ends when the bias is small beside the other part of the error
@@ -151,27 +152,29 @@ def lanczos(
     Also returns the entries beside the diagonal that would follow, (s,), and the squared norms of the columns, (s,). A
     column that has exhausted its Krylov space is continued with ones on the diagonal, decoupled from the rest.
 
+    apply, metric: as in `trace_of_log`
     enough: whether the results so far are good enough to end with fewer steps; asked every CHECKED_STEPS steps
     """
 
     def dual(x: Tensor) -> Tensor:
         return x if metric is None else metric(x)
 
-    squared = (start * dual(start)).sum(dim=0)
-    q = start / squared.sqrt()
-    basis, duals = [q], [dual(q)]
+    image = dual(start)
+    squared = (start * image).sum(dim=0)
+    basis, duals = [start / squared.sqrt()], [image / squared.sqrt()]
     tridiagonal = start.new_zeros(start.shape[1], steps, steps)
     alive = torch.ones_like(squared, dtype=torch.bool)
     largest = torch.zeros_like(squared)
     for k in range(steps):
-        w = apply(q)
+        w = apply(duals[-1])
         alpha = (duals[-1] * w).sum(dim=0)
         tridiagonal[:, k, k] = torch.where(alive, alpha, torch.ones_like(alpha))
         largest = torch.maximum(largest, alpha)
         for _ in range(2):  # twice is enough
             for v, v_dual in zip(basis, duals, strict=True):
                 w = w - v * (v_dual * w).sum(dim=0)
-        beta = (w * dual(w)).sum(dim=0).clamp(min=0).sqrt()
+        image = dual(w)
+        beta = (w * image).sum(dim=0).clamp(min=0).sqrt()
         # The Krylov space cannot be larger than the whole one.
         alive = alive & (beta > 1e2 * torch.finfo(beta.dtype).eps * largest) & (k + 1 < len(start))
         beta = torch.where(alive, beta, torch.zeros_like(beta))
@@ -181,7 +184,7 @@ def lanczos(
         if enough is not None and done % CHECKED_STEPS == 0 and enough(tridiagonal[:, :done, :done], beta, squared):
             return tridiagonal[:, :done, :done], beta, squared
         tridiagonal[:, k, k + 1] = tridiagonal[:, k + 1, k] = beta
-        q = torch.where(alive, w / torch.where(alive, beta, torch.ones_like(beta)), torch.zeros_like(w))
-        basis.append(q)
-        duals.append(q if metric is None else dual(q))
+        scale = torch.where(alive, 1 / torch.where(alive, beta, torch.ones_like(beta)), torch.zeros_like(beta))
+        basis.append(w * scale)
+        duals.append(basis[-1] if metric is None else image * scale)
     return tridiagonal, beta, squared
