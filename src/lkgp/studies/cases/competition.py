@@ -89,13 +89,7 @@ def kaust(number: int, size: int | None = None) -> Problem:
     def field() -> Any:
         import xarray  # noqa: PLC0415  (an optional package)
 
-        # The unit square as one square degree at the equator, where a degree of longitude is as long as one of
-        # latitude to 0.02 %.
-        coords = {
-            "lat": ("station", places[:, 1], {"units": "degrees_north", "standard_name": "latitude"}),
-            "lon": ("station", places[:, 0], {"units": "degrees_east", "standard_name": "longitude"}),
-            "time": times,
-        }
+        coords = {"x": ("station", places[:, 0]), "y": ("station", places[:, 1]), "time": times}
         return xarray.DataArray(train, dims=("station", "time"), coords=coords, name="z")
 
     return Problem(
