@@ -15,7 +15,14 @@ from lkgp.gp import LKGP
 
 # How inference is done
 from lkgp.inference import Direct, Iterative, ObservationSpace, Plan, Spectral, plan
-from lkgp.linalg.preconditioners import KroneckerEigenbasis, LeadingModes, Nystrom, PivotedCholesky, Vecchia
+from lkgp.linalg.preconditioners import (
+    KroneckerEigenbasis,
+    LeadingModes,
+    Nystrom,
+    PivotedCholesky,
+    SuccessiveBlocks,
+    Vecchia,
+)
 from lkgp.model import LatentKroneckerGP
 from lkgp.posterior import Posterior, condition
 from lkgp.report import Report
@@ -62,6 +69,7 @@ __all__ = [
     "Solution",
     "Spectral",
     "StochasticGradientDescent",
+    "SuccessiveBlocks",
     "Vecchia",
     "condition",
     "fit",
