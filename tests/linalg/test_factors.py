@@ -18,7 +18,7 @@ from lkgp.model import Term
 
 KINDS = ["dense", "toeplitz", "lazy", "low_rank"]
 # These have files of their own, because they need other kernels or points.
-ELSEWHERE = ["circles", "lattice", "markov"]
+ELSEWHERE = ["circles", "few_modes", "lattice", "markov", "sum"]
 POINTS = torch.linspace(0, 3, 60, dtype=torch.float64)[:, None]
 
 
