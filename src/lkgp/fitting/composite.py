@@ -44,16 +44,15 @@ class Composite:
         self.values = self._padded([part.values for part in parts], 0.0)  # (b, m)
         self.present = self._padded([torch.ones_like(part.values) for part in parts], 0.0)  # (b, m)
         width = len(parts[0].grid.coords)
-        # The points of every factor k, (b, n_k, d_k), and which of them every observation is at: a row of zeros and a
-        # one, (b, m, n_k). With a single factor every observation has its own point.
+        # The points of every factor k, (b, n_k, d_k), and where the entries of its matrix are that belong to every pair
+        # of observations, (b, m m). With a single factor every observation has its own point.
         self.points = [self._padded([part.grid.coords[k] for part in parts], 0.0) for k in range(width)]
-        self.places = [
-            torch.nn.functional.one_hot(
-                self._padded([part.grid.axis_index[k] for part in parts], 0), self.points[k].shape[1]
-            ).to(self.values)
-            * self.present[:, :, None]
-            for k in range(width if width > 1 else 0)
-        ]
+        self.pairs = []
+        for k in range(width if width > 1 else 0):
+            place = self._padded([part.grid.axis_index[k] for part in parts], 0)
+            pair = place[:, :, None] * self.points[k].shape[1] + place[:, None, :]
+            self.pairs.append(pair.flatten(1))
+        self.both = self.present[:, :, None] * self.present[:, None, :]  # (b, m, m)
 
     @staticmethod
     def _padded(rows: Sequence[Tensor], fill: float) -> Tensor:
@@ -67,15 +66,18 @@ class Composite:
         ]
 
     def expand(self, factor: Tensor, k: int) -> Tensor:
-        """S K_k S^T: a matrix over the points of factor k as one over observations, (b, m, m), zero where padded."""
-        if self.places:
-            return self.places[k] @ factor.detach() @ self.places[k].mT
-        return factor.detach() * self.present[:, :, None] * self.present[:, None, :]
+        """S K_k S^T: a matrix over the points of factor k as one over observations, (b, m, m), not masked."""
+        if self.pairs:
+            return factor.detach().flatten(1).gather(1, self.pairs[k]).view(self.both.shape)
+        return factor.detach()
 
     def signal(self, model: LatentKroneckerGP) -> Tensor:
         """K of every part, (b, m, m), zero where padded; without a derivative."""
-        terms = [[self.expand(one, k) for k, one in enumerate(term)] for term in self.factors(model)]
-        return reduce(torch.add, [reduce(torch.mul, term) for term in terms])
+        return self._sum([[self.expand(one, k) for k, one in enumerate(term)] for term in self.factors(model)])
+
+    def _sum(self, expanded: Sequence[Sequence[Tensor]]) -> Tensor:
+        """The sum of the products of expanded factors, (b, m, m), zero where padded."""
+        return reduce(torch.add, [reduce(torch.mul, term) for term in expanded]) * self.both
 
     def noise(self, model: LatentKroneckerGP) -> Tensor:
         """The diagonal of D of every part, (b, m), zero where padded."""
@@ -87,7 +89,9 @@ class Composite:
 
     def factor(self, signal: Tensor, noise: Tensor) -> Tensor | None:
         """The Cholesky factors L of A = K + D, (b, m, m); None if A is not positive definite."""
-        found, failed = torch.linalg.cholesky_ex(signal + torch.diag_embed(noise + (1 - self.present)))
+        matrix = signal.clone()
+        matrix.diagonal(dim1=1, dim2=2).add_(noise + (1 - self.present))
+        found, failed = torch.linalg.cholesky_ex(matrix)
         return None if bool(failed.any()) else found
 
     @torch.no_grad()
@@ -110,7 +114,7 @@ class Composite:
         with torch.enable_grad():
             factors, noise, r = self.factors(model), self.noise(model), self.residuals(model)
         expanded = [[self.expand(one, k) for k, one in enumerate(term)] for term in factors]
-        root = self.factor(reduce(torch.add, [reduce(torch.mul, term) for term in expanded]), noise.detach())
+        root = self.factor(self._sum(expanded), noise.detach())
         if root is None:
             return -math.inf
         inverse_root = triangular_inverse(root)
@@ -122,6 +126,7 @@ class Composite:
             linear = (slopes.diagonal(dim1=1, dim2=2) * noise).sum() - (weights[:, :, 0] * r).sum()
             linear = linear + log_prior(model, self.data) + sum(model.log_scatter(part) for part in self.parts)
         roots, gradients = [linear], [torch.ones_like(linear)]
+        slopes = slopes * self.both
         for term, full in zip(factors, expanded, strict=True):
             for k, one in enumerate(term):
                 # d log p / d K_k = S^T (G * product of all other factors) S
@@ -139,10 +144,11 @@ class Composite:
         return total
 
     def _contract(self, slopes: Tensor, k: int) -> Tensor:
-        """The transpose of `expand`."""
-        if self.places:
-            return self.places[k].mT @ slopes @ self.places[k]
-        return slopes * self.present[:, :, None] * self.present[:, None, :]
+        """The transpose of `expand` for slopes that are zero where padded."""
+        if not self.pairs:
+            return slopes
+        n = self.points[k].shape[1]
+        return slopes.new_zeros(len(slopes), n * n).scatter_add_(1, self.pairs[k], slopes.flatten(1)).view(-1, n, n)
 
     @torch.no_grad()
     def best_scale(self, model: LatentKroneckerGP, ratios: Sequence[float]) -> tuple[float, float, float]:
