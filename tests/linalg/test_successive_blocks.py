@@ -59,7 +59,7 @@ KERNELS = {
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
-@pytest.mark.parametrize("shape", [(5, 30), (3, 2, 24)], ids=str)
+@pytest.mark.parametrize("shape", [(5, 30), (3, 2, 24), (70,)], ids=str)
 @pytest.mark.parametrize("irregular", [False, True])
 def test_all_earlier_cells_make_it_exact(kernel, shape, irregular):
     operator = operator_of(shape, KERNELS[kernel](), irregular=irregular, known_noise=irregular)

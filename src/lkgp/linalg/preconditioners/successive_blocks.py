@@ -97,12 +97,15 @@ class SuccessiveInverse(Preconditioner):
         grid, self.lowest = operator.grid, FIRST_LOWEST
         self.succession = Succession.of(grid, axis)
         others = [k for k in range(len(grid.shape)) if k != axis]
-        places = reduce(torch.kron, [operator.factors[k].dense().double() for k in others])
+        # A grid of one axis has one place.
+        one = torch.ones(1, 1, dtype=torch.float64, device=operator.device)
+        places = reduce(torch.kron, [operator.factors[k].dense().double() for k in others], one)
         found = lasting_modes(operator.factors[axis], places, float(operator.noise.mean()), most_modes, seed)
         in_order = [ModeSet(one.others, one.axis[self.succession.order]) for one in found]
         self.modes = ObservedModes(in_order, self.succession)
         points = np.array(list(combinations(*[range(grid.shape[k]) for k in others])))
-        where = [factor_places(operator, k).places[points[:, j]] for j, k in enumerate(others)]
+        where = [np.zeros((len(points), 1))]
+        where += [factor_places(operator, k).places[points[:, j]] for j, k in enumerate(others)]
         groups = place_groups(np.concatenate(where, axis=1), last)
         build = BlockBuilder(operator, axis, places, self.modes)
         self.rows = BlockRows([build(group) for group in groups], grid.num_observed)
