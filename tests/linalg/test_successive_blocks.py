@@ -9,7 +9,7 @@ from lkgp import InputError, LatentKroneckerGP, from_array
 from lkgp.linalg.lasting_modes import lasting_modes
 from lkgp.linalg.preconditioners import SuccessiveBlocks
 from lkgp.linalg.successive_blocks import GROUP, Succession, place_groups
-from lkgp.linalg.triangular import triangular_inverse
+from lkgp.linalg.triangular import inverse_from_cholesky, triangular_inverse
 
 
 def matern(nu, lengthscale):
@@ -151,6 +151,14 @@ def test_triangular_inverses():
         lower = np.tril(rng.standard_normal((3, size, size))) + 4 * np.eye(size)
         found = triangular_inverse(torch.as_tensor(lower + np.triu(np.full((size, size), 7.0), 1)))
         np.testing.assert_allclose(found.numpy() @ lower, np.broadcast_to(np.eye(size), lower.shape), atol=1e-9)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_inverses_from_cholesky_factors(threads, monkeypatch):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    root = np.tril(np.random.default_rng(0).standard_normal((3, 20, 20))) + 4 * np.eye(20)
+    found = inverse_from_cholesky(torch.as_tensor(root)).numpy()
+    np.testing.assert_allclose(found, np.linalg.inv(root @ root.transpose(0, 2, 1)), atol=1e-10)
 
 
 def test_short_axes_are_refused():

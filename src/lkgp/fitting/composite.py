@@ -19,7 +19,7 @@ from lkgp.data.readers import Observations
 from lkgp.fitting.contrast import log_prior
 from lkgp.fitting.objective import Progress
 from lkgp.fitting.parameters import FreeParameters
-from lkgp.linalg.triangular import triangular_inverse
+from lkgp.linalg.triangular import inverse_from_cholesky
 from lkgp.model import LatentKroneckerGP, evaluate
 
 # A search stops when a step gains less than this many nats, far less than what tells two forms of a kernel apart, or
@@ -100,7 +100,7 @@ class Composite:
         root, r = self.factor(self.signal(model), self.noise(model)), self.residuals(model)
         if root is None:
             return -math.inf
-        z = triangular_inverse(root) @ r[:, :, None]
+        z = torch.linalg.solve_triangular(root, r[:, :, None], upper=False)
         return self._total(model, z.square().sum(), root)
 
     def _total(self, model: LatentKroneckerGP, squares: Tensor, root: Tensor) -> float:
@@ -117,8 +117,7 @@ class Composite:
         root = self.factor(self._sum(expanded), noise.detach())
         if root is None:
             return -math.inf
-        inverse_root = triangular_inverse(root)
-        inverse = inverse_root.mT @ inverse_root
+        inverse = inverse_from_cholesky(root)
         weights = inverse @ r.detach()[:, :, None]
         # d log p = tr(G dA) - a^T dr  with  a = A^-1 r  and  G = 1/2 (a a^T - A^-1)
         slopes = inverse.sub_(weights @ weights.mT).mul_(-0.5)
@@ -165,7 +164,7 @@ class Composite:
             root = self.factor(signal, ratio * size * noise)
             if root is None:
                 continue
-            squares = (triangular_inverse(root) @ r[:, :, None]).square().sum()
+            squares = torch.linalg.solve_triangular(root, r[:, :, None], upper=False).square().sum()
             scale = max(float(squares) / self.num_observed, 1e-300)
             log_det = 2 * root.diagonal(dim1=1, dim2=2).log().sum()
             found = -0.5 * float(log_det + self.num_observed * (1 + math.log(2 * math.pi * scale)))

@@ -29,3 +29,12 @@ def triangular_inverse(factors: Tensor) -> Tensor:
     result[:, :half, :half], result[:, half:, half:] = first, second
     result[:, half:, :half] = -(second @ (factors[:, half:, :half] @ first))
     return result
+
+
+def inverse_from_cholesky(factors: Tensor) -> Tensor:
+    """(L L^T)^-1 for lower triangular matrices L (b, m, m)."""
+    if torch.get_num_threads() == 1:
+        return torch.cholesky_inverse(factors)
+    # With two threads on two busy cores, that took 5.9 s for 20 matrices of 300 x 300, instead of 0.05 s.
+    inverse = triangular_inverse(factors)
+    return inverse.mT @ inverse
