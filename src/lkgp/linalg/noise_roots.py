@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from math import prod
 from typing import Protocol
 
@@ -83,10 +84,7 @@ class SumRoot:
 
     def times(self, z: Tensor) -> Tensor:
         parts = z.split([root.width for root in self.roots])
-        first, *others = (root.times(part) for root, part in zip(self.roots, parts, strict=True))
-        for other in others:
-            first = first + other
-        return first
+        return reduce(torch.add, (root.times(part) for root, part in zip(self.roots, parts, strict=True)))
 
 
 def cholesky_root(blocks: Callable[[], Iterator[Tensor]], points: int, variance: float) -> MatrixRoot:

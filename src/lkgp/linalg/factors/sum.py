@@ -1,6 +1,7 @@
 """A sum of kernels over one column of irregular points: Matern kernels in linear time, and others through few modes."""
 
 from collections.abc import Sequence
+from functools import reduce
 from typing import Any
 
 import torch
@@ -25,9 +26,6 @@ class PartWeights(tuple[Any, ...]):
 
     def __mul__(self, share: Any) -> "PartWeights":
         return PartWeights(a * share for a in self)
-
-    def to(self, *like: Any) -> "PartWeights":
-        return PartWeights(a.to(*like) for a in self)
 
 
 class SumFactor(StructuredFactor):
@@ -60,7 +58,7 @@ class SumFactor(StructuredFactor):
         return PRODUCT * points
 
     def rows_at(self, index: Tensor) -> Tensor:
-        return _sum(part.rows_at(index) for part in self.parts)
+        return reduce(torch.add, (part.rows_at(index) for part in self.parts))
 
     def largest_row_sum(self) -> float:
         if all(getattr(part, "nonnegative", True) for part in self.parts):
@@ -74,7 +72,7 @@ class SumFactor(StructuredFactor):
         return self.parts
 
     def transposed_product(self, z: Tensor) -> Tensor:
-        return _sum(part.transposed_product(z) for part in self.parts)
+        return reduce(torch.add, (part.transposed_product(z) for part in self.parts))
 
     def pull_back(self, left: Tensor, right: Tensor) -> PartWeights:
         return PartWeights(part.pull_back(left, right) for part in self.parts)
@@ -83,7 +81,7 @@ class SumFactor(StructuredFactor):
         return PartWeights(part.gather_weights(rows, columns, weights) for part in self.parts)
 
     def inner(self, weights: PartWeights) -> Tensor:
-        return _sum(part.inner(own) for part, own in zip(self.parts, weights, strict=True))
+        return reduce(torch.add, (part.inner(own) for part, own in zip(self.parts, weights, strict=True)))
 
     def noise_root(self) -> NoiseRoot:
         return SumRoot([part.noise_root() for part in self.parts])
@@ -95,18 +93,11 @@ class SumFactor(StructuredFactor):
     # Methods that `LinearOperator` requires of its subclasses.
 
     def _diagonal(self) -> Tensor:
-        return _sum(part.entries_diagonal() for part in self.parts)
+        return reduce(torch.add, (part.entries_diagonal() for part in self.parts))
 
     def _get_indices(self, row_index: Tensor, col_index: Tensor, *batch_indices: Tensor) -> Tensor:
-        return _sum(part.entries(row_index, col_index) for part in self.parts)
+        return reduce(torch.add, (part.entries(row_index, col_index) for part in self.parts))
 
 
 def _kind_of(part: CovarianceFunction) -> type[Factor]:
     return FewModesFactor if components(part.kernel) is None else MarkovFactor
-
-
-def _sum(parts: Any) -> Tensor:
-    first, *others = parts
-    for other in others:
-        first = first + other
-    return first
