@@ -148,7 +148,7 @@ def test_a_search_stays_where_the_likelihood_cannot_be_computed():
     coords, values = field((0.5, 1.5), (2.0, 2.0), sizes=(10, 10))
     data, model = from_array(coords, values), blank(2)
     model.kernels[0].base_kernel.raw_lengthscale.data.fill_(torch.nan)
-    assert maximise(Composite([data], data), model) == -np.inf
+    assert maximise(Composite([data], data), model).value == -np.inf
 
 
 def test_a_fit_begins_at_given_values_or_keeps_them():

@@ -8,17 +8,20 @@ all others and have a residual of zero and a variance of one, so that they contr
 
 import math
 from collections.abc import Sequence
-from functools import reduce
+from dataclasses import dataclass
+from functools import cached_property, reduce
 
 import numpy as np
-import scipy.optimize
 import torch
 from torch import Tensor
 
 from lkgp.data.readers import Observations
+from lkgp.fitting import trust_region
 from lkgp.fitting.contrast import log_prior
-from lkgp.fitting.objective import Progress
+from lkgp.fitting.information import average_information
+from lkgp.fitting.objective import Evaluation, Progress
 from lkgp.fitting.parameters import FreeParameters
+from lkgp.fitting.parts import LEVELS
 from lkgp.linalg.triangular import inverse_from_cholesky
 from lkgp.model import LatentKroneckerGP, evaluate
 
@@ -40,19 +43,23 @@ class Composite:
 
     def __init__(self, parts: Sequence[Observations], data: Observations, progress: Progress | None = None) -> None:
         self.parts, self.data, self.progress, self.evaluations = parts, data, progress, 0
-        self.num_observed = sum(part.grid.num_observed for part in parts)
-        self.values = self._padded([part.values for part in parts], 0.0)  # (b, m)
+        self.sizes = [part.grid.num_observed for part in parts]
+        self.num_observed = sum(self.sizes)
         self.present = self._padded([torch.ones_like(part.values) for part in parts], 0.0)  # (b, m)
         width = len(parts[0].grid.coords)
-        # The points of every factor k, (b, n_k, d_k), and where the entries of its matrix are that belong to every pair
-        # of observations, (b, m m). With a single factor every observation has its own point.
+        # The points of every factor k, (b, n_k, d_k), and for every part, where the entries of its matrix are that
+        # belong to each pair of observations, (m m,). With a single factor every observation has its own point.
         self.points = [self._padded([part.grid.coords[k] for part in parts], 0.0) for k in range(width)]
         self.pairs = []
         for k in range(width if width > 1 else 0):
-            place = self._padded([part.grid.axis_index[k] for part in parts], 0)
-            pair = place[:, :, None] * self.points[k].shape[1] + place[:, None, :]
-            self.pairs.append(pair.flatten(1))
-        self.both = self.present[:, :, None] * self.present[:, None, :]  # (b, m, m)
+            n = self.points[k].shape[1]
+            places = [part.grid.axis_index[k] for part in parts]
+            self.pairs.append([(place[:, None] * n + place).flatten() for place in places])
+
+    @cached_property
+    def coarse(self) -> "Composite":
+        """The likelihood of one part for each thinning: enough to compare starting values, and for a curvature."""
+        return self if len(self.parts) <= LEVELS else Composite(self.parts[:LEVELS], self.data)
 
     @staticmethod
     def _padded(rows: Sequence[Tensor], fill: float) -> Tensor:
@@ -65,19 +72,30 @@ class Composite:
             [evaluate(kernel, x) for kernel, x in zip(term.kernels, self.points, strict=True)] for term in model.terms
         ]
 
-    def expand(self, factor: Tensor, k: int) -> Tensor:
-        """S K_k S^T: a matrix over the points of factor k as one over observations, (b, m, m), not masked."""
+    def expand(self, factor: Tensor, k: int, part: int) -> Tensor:
+        """S K_k S^T of a part: a matrix over the points of factor k (n_k, n_k) as one over observations, (m, m)."""
+        size = self.sizes[part]
         if self.pairs:
-            return factor.detach().flatten(1).gather(1, self.pairs[k]).view(self.both.shape)
-        return factor.detach()
+            return factor.flatten().index_select(0, self.pairs[k][part]).view(size, size)
+        return factor[:size, :size]
+
+    def _expanded(self, factors: Sequence[Sequence[Tensor]], part: int) -> list[list[Tensor]]:
+        """Every factor of every term of a part, (m, m), without a derivative."""
+        return [[self.expand(one[part].detach(), k, part) for k, one in enumerate(term)] for term in factors]
+
+    def _signal(self, factors: Sequence[Sequence[Tensor]]) -> Tensor:
+        """K of every part, (b, m, m), zero where padded; without a derivative.
+
+        Part by part: a matrix of one part stays in the cache, those of all do not.
+        """
+        found = self.present.new_zeros(*self.present.shape, self.present.shape[1])
+        for part, size in enumerate(self.sizes):
+            found[part, :size, :size] = sum_of_products(self._expanded(factors, part))
+        return found
 
     def signal(self, model: LatentKroneckerGP) -> Tensor:
         """K of every part, (b, m, m), zero where padded; without a derivative."""
-        return self._sum([[self.expand(one, k) for k, one in enumerate(term)] for term in self.factors(model)])
-
-    def _sum(self, expanded: Sequence[Sequence[Tensor]]) -> Tensor:
-        """The sum of the products of expanded factors, (b, m, m), zero where padded."""
-        return reduce(torch.add, [reduce(torch.mul, term) for term in expanded]) * self.both
+        return self._signal(self.factors(model))
 
     def noise(self, model: LatentKroneckerGP) -> Tensor:
         """The diagonal of D of every part, (b, m), zero where padded."""
@@ -88,10 +106,12 @@ class Composite:
         return self._padded([model.residuals(part) for part in self.parts], 0.0)
 
     def factor(self, signal: Tensor, noise: Tensor) -> Tensor | None:
-        """The Cholesky factors L of A = K + D, (b, m, m); None if A is not positive definite."""
-        matrix = signal.clone()
-        matrix.diagonal(dim1=1, dim2=2).add_(noise + (1 - self.present))
-        found, failed = torch.linalg.cholesky_ex(matrix)
+        """The Cholesky factors L of A = K + D, (b, m, m); None if A is not positive definite. K is not changed."""
+        before = signal.diagonal(dim1=1, dim2=2).clone()
+        # Padded cells are independent, with a variance of one.
+        signal.diagonal(dim1=1, dim2=2).add_(noise + (1 - self.present))
+        found, failed = torch.linalg.cholesky_ex(signal)
+        signal.diagonal(dim1=1, dim2=2).copy_(before)
         return None if bool(failed.any()) else found
 
     @torch.no_grad()
@@ -113,25 +133,27 @@ class Composite:
         """The same, with its gradient added to that of the parameters of the model."""
         with torch.enable_grad():
             factors, noise, r = self.factors(model), self.noise(model), self.residuals(model)
-        expanded = [[self.expand(one, k) for k, one in enumerate(term)] for term in factors]
-        root = self.factor(self._sum(expanded), noise.detach())
+        root = self.factor(self._signal(factors), noise.detach())
         if root is None:
             return -math.inf
         inverse = inverse_from_cholesky(root)
         weights = inverse @ r.detach()[:, :, None]
         # d log p = tr(G dA) - a^T dr  with  a = A^-1 r  and  G = 1/2 (a a^T - A^-1)
-        slopes = inverse.sub_(weights @ weights.mT).mul_(-0.5)
+        slopes = inverse.baddbmm_(weights, weights.mT, beta=-0.5, alpha=0.5)
         with torch.enable_grad():
             linear = (slopes.diagonal(dim1=1, dim2=2) * noise).sum() - (weights[:, :, 0] * r).sum()
             linear = linear + log_prior(model, self.data) + sum(model.log_scatter(part) for part in self.parts)
         roots, gradients = [linear], [torch.ones_like(linear)]
-        slopes = slopes * self.both
-        for term, full in zip(factors, expanded, strict=True):
-            for k, one in enumerate(term):
-                # d log p / d K_k = S^T (G * product of all other factors) S
-                rest = reduce(torch.mul, [other for j, other in enumerate(full) if j != k], slopes)
-                roots.append(one)
-                gradients.append(self._contract(rest, k))
+        slopes_by = [[torch.zeros_like(one) for one in term] for term in factors]
+        for part, size in enumerate(self.sizes):
+            for term, full in zip(slopes_by, self._expanded(factors, part), strict=True):
+                for k, by in enumerate(term):
+                    # d log p / d K_k = S^T (G * product of all other factors) S
+                    others = [other for j, other in enumerate(full) if j != k]
+                    self._contract(reduce(torch.mul, others, slopes[part, :size, :size]), k, part, by[part])
+        for term, by_term in zip(factors, slopes_by, strict=True):
+            roots += term
+            gradients += by_term
         # Factors whose kernels have no free parameters have no derivative.
         pairs = [(one, by) for one, by in zip(roots, gradients, strict=True) if one.requires_grad]
         torch.autograd.backward([one for one, _ in pairs], [by for _, by in pairs])
@@ -142,12 +164,26 @@ class Composite:
             self.progress(self.evaluations, total / self.num_observed)
         return total
 
-    def _contract(self, slopes: Tensor, k: int) -> Tensor:
-        """The transpose of `expand` for slopes that are zero where padded."""
-        if not self.pairs:
-            return slopes
-        n = self.points[k].shape[1]
-        return slopes.new_zeros(len(slopes), n * n).scatter_add_(1, self.pairs[k], slopes.flatten(1)).view(-1, n, n)
+    def _contract(self, slopes: Tensor, k: int, part: int, out: Tensor) -> None:
+        """The transpose of `expand`: slopes by the covariances of observations (m, m) become slopes by K_k, `out`."""
+        size = self.sizes[part]
+        if self.pairs:
+            out.view(-1).scatter_add_(0, self.pairs[k][part], slopes.reshape(-1))
+        else:
+            out[:size, :size] = slopes
+
+    @torch.no_grad()
+    def information(self, model: LatentKroneckerGP, parameters: list[Tensor]) -> Tensor:
+        """About the information of all parts on the entries of `parameters`, (P, P), from that of the coarse ones."""
+        coarse = self.coarse
+        root, found = coarse.factor(coarse.signal(model), coarse.noise(model)), []
+        if root is None:
+            raise torch.linalg.LinAlgError("the covariance of a part is not positive definite")
+        for part, size, own in zip(coarse.parts, coarse.sizes, root, strict=True):
+            inverse = torch.cholesky_inverse(own[:size, :size])
+            weights = inverse @ model.residuals(part)
+            found.append(average_information(model, part, weights, inverse.matmul, parameters))
+        return reduce(torch.add, found) * (self.num_observed / coarse.num_observed)
 
     @torch.no_grad()
     def best_scale(self, model: LatentKroneckerGP, ratios: Sequence[float]) -> tuple[float, float, float]:
@@ -172,34 +208,51 @@ class Composite:
         return best
 
 
-def maximise(composite: Composite, model: LatentKroneckerGP, steps: int = MOST_STEPS) -> float:
-    """Move the free hyperparameters of a model to the nearest optimum of the composite likelihood; return its value.
+def sum_of_products(terms: Sequence[Sequence[Tensor]]) -> Tensor:
+    """The sum over terms of the products of their factors, entry by entry."""
+    return reduce(torch.add, [reduce(torch.mul, term) for term in terms])
 
-    -inf if the likelihood cannot be computed where the search begins; then the model stays as it is.
+
+@dataclass(frozen=True)
+class Ascent:
+    """How a search ended: at which value, and whether at an optimum or after the last step that it was given."""
+
+    value: float
+    finished: bool
+
+
+def maximise(composite: Composite, model: LatentKroneckerGP, steps: int = MOST_STEPS) -> Ascent:
+    """Move the free hyperparameters of a model to the nearest optimum of the composite likelihood.
+
+    The value is -inf if the likelihood cannot be computed where the search begins; then the model stays as it is.
 
     steps: the number of steps after which the search ends before it is at the optimum
     """
-    parameters, n = FreeParameters(model), composite.num_observed
-    start = parameters.get()
-    best, best_at = -math.inf, start
+    parameters = FreeParameters(model)
+    accepted = [parameters.get()]
+    if len(parameters) == 0:
+        return Ascent(composite.value(model), True)
+    values: dict[bytes, float] = {}
 
-    def function(flat: np.ndarray) -> tuple[float, np.ndarray]:
-        nonlocal best, best_at
+    def at(flat: np.ndarray, _: float) -> Evaluation:
         parameters.set(flat)
         parameters.clear_gradient()
-        value = composite.value_and_gradient(model)
-        gradient = parameters.gradient()
-        if not (math.isfinite(value) and np.isfinite(gradient).all()):
-            # A large value makes the line search step back.
-            worse = -best / n if math.isfinite(best) else 0.0
-            return worse + 10 * max(1.0, abs(worse)), np.zeros_like(flat)
-        if value > best:
-            best, best_at = value, flat.copy()
-        return -value / n, -gradient / n
+        far = np.abs(flat - accepted[0]).max() > FARTHEST
+        value = -math.inf if far else composite.value_and_gradient(model)
+        gradient = parameters.gradient() if math.isfinite(value) else np.full_like(flat, math.nan)
+        values[flat.tobytes()] = value
 
-    options = {"maxiter": steps, "ftol": LEAST_GAIN / n, "gtol": LEAST_GAIN / n}
-    bounds = [(x - FARTHEST, x + FARTHEST) for x in start]
-    scipy.optimize.minimize(function, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
-    parameters.set(best_at)
+        def information() -> np.ndarray:
+            parameters.set(flat)
+            scales = parameters.scales()
+            return composite.information(model, parameters.tensors).cpu().numpy() * scales * scales[:, None]
+
+        return Evaluation(value, gradient, information)
+
+    try:
+        finished, _ = trust_region.maximise(at, accepted, steps, LEAST_GAIN)
+    except (torch.linalg.LinAlgError, np.linalg.LinAlgError):
+        finished = True
+    parameters.set(accepted[-1])
     parameters.clear_gradient()
-    return best
+    return Ascent(values[accepted[-1].tobytes()], finished)

@@ -19,7 +19,7 @@ from torch import Tensor
 from lkgp.data.readers import Observations
 from lkgp.data.subsets import without_empty_points
 from lkgp.fitting.candidates import CLOSE, LONGEST, Lengths, designs, length_range
-from lkgp.fitting.composite import Composite, maximise
+from lkgp.fitting.composite import Ascent, Composite, maximise
 from lkgp.fitting.objective import Progress
 from lkgp.fitting.parts import Parts, make_parts, part_sizes
 from lkgp.fitting.profile import multiply, output_scales, set_value
@@ -152,8 +152,7 @@ def choose_forms(
     data = without_empty_points(data)
     parts = make_parts(data, seed)
     ranges = [length_limits(data, parts, k) for k in range(len(forms))]
-    composite, coarse = Composite(parts.parts, data, progress), Composite(parts.some().parts, data)
-    search = FormSearch(composite, coarse, ranges, parts.observations)
+    search = FormSearch(Composite(parts.parts, data, progress), ranges, parts.observations)
     begun, free = copy.deepcopy(model), [k for k, some in enumerate(forms) if some]
     kernels = [some[0].kernel if some else kernel for some, kernel in zip(forms, begun.kernels, strict=True)]
     begun.terms[0].kernels = torch.nn.ModuleList(kernels)  # type: ignore[assignment]
@@ -178,13 +177,11 @@ def choose_forms(
 class FormSearch:
     """The search for the hyperparameters of a form.
 
-    composite, coarse: the likelihood, and that of fewer parts, on which starting values are compared
     limits: shortest and longest lengths of every factor, in each of its columns and in all together
     observations: the number of different observations
     """
 
     composite: Composite
-    coarse: Composite
     limits: Sequence["Limits"]
     observations: int
 
@@ -218,16 +215,22 @@ class FormSearch:
                 cores = zip(begun.core(factor).parameters(), ends[form.name].core(factor).parameters(), strict=True)
                 for mine, old in cores:
                     mine.data.copy_(old.data)
-            searched = [(maximise(self.composite, one.model, FIRST_STEPS), one) for one in starts]
-            found.append((form.name, *max(searched, key=lambda one: one[0])))
-        best = max((value for _, value, _ in found), default=-math.inf)
+            found.append((form.name, *self._begin(starts)))
+        best = max((ascent.value for _, ascent, _ in found), default=-math.inf)
         trials = []
-        for name, value, end in found:
-            hopeless = value <= best - HOPELESS * self.composite.num_observed
-            reached = value if hopeless else maximise(self.composite, end.model)
+        for name, ascent, end in found:
+            reached = ascent.value
+            if not ascent.finished and reached > best - HOPELESS * self.composite.num_observed:
+                reached = maximise(self.composite, end.model).value
             if math.isfinite(reached):
                 trials.append((self._trial(name, reached, end), end))
         return sorted(trials, key=lambda one: -one[0].worth)
+
+    def _begin(self, starts: Sequence[Draft]) -> tuple[Ascent, Draft]:
+        """Where the first steps lead from the best of some starting values, which fewer parts tell."""
+        if len(starts) > 1:
+            starts = [max(starts, key=lambda one: maximise(self.composite.coarse, one.model, FIRST_STEPS).value)]
+        return maximise(self.composite, starts[0].model, FIRST_STEPS), starts[0]
 
     def _trial(self, name: str, value: float, end: Draft) -> Trial:
         count = end.num_free
@@ -258,8 +261,8 @@ class FormSearch:
         scales = output_scales(draft.model)
         levels = [p for p in draft.model.noise.levels() if p.requires_grad]
         if not scales or not levels:
-            return self.coarse.value(draft.model), draft
-        value, scale, noise = self.coarse.best_scale(draft.model, RATIOS)
+            return self.composite.coarse.value(draft.model), draft
+        value, scale, noise = self.composite.coarse.best_scale(draft.model, RATIOS)
         multiply(draft.model, scales, scale)
         multiply(draft.model, levels, noise)
         return value, draft
