@@ -24,20 +24,17 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
-from scipy.spatial import cKDTree
 from torch import Tensor
 
 from lkgp.linalg.kronecker import sum_of
 from lkgp.linalg.local_systems import local_covariances, positive_cholesky
 from lkgp.linalg.neighbours import compact_groups
 from lkgp.linalg.triangular import triangular_inverse
+from lkgp.posterior.near_observations import NearObservations
 
 # Cells in one group, and numbers of observations to try for it. With the 100 nearest observations of single cells, 99 %
 # of the standard deviations were right to 1 % in large gaps, for rough and smooth kernels alike; a group needs more.
 GROUP, NUMBERS = 16, (64, 128, 256)
-# The nearest observations of every single cell that its group has in any case.
-OWN = 16
 # Matrices of as many groups as have this many entries (32 MB) are factorised at once.
 WORK_ENTRIES = 2**22
 
@@ -50,9 +47,12 @@ PILOT_CELLS, MOST_CELLS = 512, 0.99
 SMALL_ERROR = 0.01
 # No standard deviation is stated to be more accurate than this: rounding errors are larger than a vanishing estimate.
 ROUNDING = 1e-6
-# With at least so many observations, so few draws are tried before all of them. With fewer observations all draws take
-# only seconds.
-FEW_DRAWS_PAY, FEW_DRAWS = 100_000, 16
+# With at least so many observations, as few draws are used if a first handful promises that they are enough. With fewer
+# observations all draws take only seconds.
+FEW_DRAWS_PAY, FEW_DRAWS, FIRST_DRAWS = 30_000, 16, 8
+# From a handful of draws, the error that 99 % of the cells do not exceed comes out up to this many times too large:
+# it is a high quantile of noisy estimates.
+TOO_LARGE = 1.5
 # If none of the numbers of nearest observations suffices, the smallest is taken whose error, in the mean over the
 # cells, is at most this many times that of the best: its time grows with the square of the number.
 ABOUT_AS_GOOD = 1.2
@@ -145,19 +145,22 @@ class VarianceQuality:
 
 @torch.no_grad()
 def variance_quality(posterior: Any) -> VarianceQuality:
-    """Judge the estimates at cells chosen at random, of large data with few draws first."""
+    """Judge the estimates at cells chosen at random; large data get few draws if these are enough."""
     (every, seed), observed = posterior.behind_variance, posterior.data.grid.num_observed
     if observed >= FEW_DRAWS_PAY and every > FEW_DRAWS:
-        accurate = accurate_quality(found_at_pilots(posterior, posterior.draws(FEW_DRAWS, seed)), FEW_DRAWS)
-        if accurate is not None:
-            return accurate
+        fewer = math.sqrt(FIRST_DRAWS / FEW_DRAWS) / TOO_LARGE
+        promised = found_at_pilots(posterior, posterior.draws(FIRST_DRAWS, seed), SMALL_ERROR / fewer)
+        if fewer * most_cells(list(promised.values())[-1].error) <= SMALL_ERROR:
+            few = accurate_quality(found_at_pilots(posterior, posterior.draws(FEW_DRAWS, seed)), FEW_DRAWS)
+            if few is not None:
+                return few
     found = found_at_pilots(posterior, posterior.draws(every, seed))
     return accurate_quality(found, every) or combined_quality(found, every)
 
 
-def found_at_pilots(posterior: Any, draws: Any) -> dict[int, NearVariance]:
-    """What some cells of the fitted grid are estimated to be with numbers of nearest observations, until one is
-    accurate."""
+def found_at_pilots(posterior: Any, draws: Any, enough: float = SMALL_ERROR) -> dict[int, NearVariance]:
+    """What some cells of the fitted grid are estimated to be with numbers of nearest observations, until the error in
+    99 % of the cells is `enough`."""
     grid = posterior.data.grid
     generator = torch.Generator().manual_seed(posterior.seed)
     cells = torch.randint(grid.num_cells, (PILOT_CELLS,), generator=generator).unique().to(grid.index.device)
@@ -166,7 +169,7 @@ def found_at_pilots(posterior: Any, draws: Any) -> dict[int, NearVariance]:
     for number in NUMBERS:
         # Half as many for a single cell are worth about as much as all of them for a group.
         found[number] = near_variance(posterior, grid.coords, cells, draws.weights[:, :num], 1, number // 2)
-        if most_cells(found[number].error) <= SMALL_ERROR:
+        if most_cells(found[number].error) <= enough:
             break
     return found
 
@@ -216,44 +219,18 @@ def near_variance(
 
 
 def _groups(posterior: Any, targets: Sequence[Tensor], size: int, nearest: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Groups of neighbouring cells, (g, b), and the observations nearest to them, (g, m)."""
+    """Groups of neighbouring cells, (g, b), and the observations near them, (g, m)."""
     grid, known = posterior.data.grid, posterior.places
     observed = [own.places[axis.cpu().numpy()] for own, axis in zip(known, grid.axis_index, strict=True)]
     triples = zip(known, targets, grid.coords, strict=True)
     wanted = [own.of(x.double().cpu().numpy(), points.double().cpu().numpy()) for own, x, points in triples]
-    places, tree = np.concatenate(wanted, axis=1), cKDTree(np.concatenate(observed, axis=1))
+    near = NearObservations(grid, observed)
     count, device = min(nearest, grid.num_observed), grid.index.device
-    members = compact_groups(places, size)
+    members = compact_groups(np.concatenate(wanted, axis=1), size)
     at_once = max(1, WORK_ENTRIES // count**2)
     for block in np.split(members, range(at_once, len(members), at_once)):
-        chosen = nearest_to_groups(tree, places[block], count)
+        chosen = near.to_groups([x[block] for x in wanted], count)
         yield torch.as_tensor(block, device=device), torch.as_tensor(chosen, device=device)
-
-
-def nearest_to_groups(tree: cKDTree, places: NDArray[np.float64], count: int) -> NDArray[np.int64]:
-    """The points of a tree that are nearest to the places of a group, (g, count), for places (g, b, e).
-
-    The few nearest ones of every place come first, then those nearest to the centre; each is taken once.
-    """
-    own, groups = min(count, OWN), len(places)
-    around = query(tree, places, own).reshape(groups, -1)
-    centre = query(tree, places.mean(axis=1), count)
-    found = np.concatenate([around, centre], axis=1)
-    ranks = np.concatenate([np.tile(np.arange(own), places.shape[1]), OWN + np.arange(count)])
-    rank = np.broadcast_to(ranks, found.shape)
-    # Sort by point and rank; the first of each point counts.
-    order = np.argsort(found * (OWN + count) + rank, axis=1)
-    found, rank = np.take_along_axis(found, order, axis=1), np.take_along_axis(rank, order, axis=1)
-    again = np.zeros_like(found, dtype=bool)
-    again[:, 1:] = found[:, 1:] == found[:, :-1]
-    best = np.argpartition(np.where(again, OWN + count, rank), count - 1, axis=1)[:, :count]
-    return np.take_along_axis(found, best, axis=1)
-
-
-def query(tree: cKDTree, places: NDArray[np.float64], count: int) -> NDArray[np.int64]:
-    """The points of a tree nearest to places (..., e), (..., count)."""
-    _, found = tree.query(places, k=np.arange(1, count + 1), workers=torch.get_num_threads())
-    return np.asarray(found, dtype=np.int64)
 
 
 def _near_predictors(posterior: Any, targets: Sequence[Tensor], chosen: Tensor) -> tuple[Tensor, Tensor]:
