@@ -5,6 +5,8 @@ they are those of other stations at the same hours. How that station differs fro
 of its gap, but only together with the others at these times. So the observations of a group are completed to a product:
 
     S_1 x S_2 x ...,    S_k = the points of factor k at which the nearest observations differ from the cells in k only
+
+And the nearest ones may all lie on one side of a large gap. So some are the nearest of a thinned set of observations.
 """
 
 from collections.abc import Sequence
@@ -18,8 +20,11 @@ from lkgp.data.grid import PartialGrid
 
 # The nearest observations of every single cell that its group has in any case.
 OWN = 16
-# At most this share of the observations of a group are from the product.
-CROSSED = 0.5
+# The shares of the observations of a group that are on the lines through its cells and at their crossings, and that are
+# the nearest ones among one in THINNING observations, chosen at random: they see a gap from all sides. With 128
+# observations of single cells and 64 draws, the error in 99 % of the cells of a map fell from 0.7 % to 0.4 %, of a sea
+# over time from above 50 % to 6 %.
+CROSSED, THINNED, THINNING = 0.5, 0.3, 8
 # Along all other factors, distances count this many times as much when neighbours along one factor are looked for.
 STRETCH = 30.0
 # The neighbours along one factor of every single cell of a group.
@@ -42,6 +47,9 @@ class NearObservations:
         self.grid, self.places = grid, places
         self.tree = cKDTree(np.concatenate(places, axis=1))
         self.index, self.axes = grid.index.cpu().numpy(), [axis.cpu().numpy() for axis in grid.axis_index]
+        some = np.random.default_rng(0).uniform(size=grid.num_observed) < 1 / THINNING
+        self.some = np.flatnonzero(some)
+        self.sparse = cKDTree(self.tree.data[self.some]) if len(self.some) else None
         several = [k for k, n in enumerate(grid.shape) if n > 1]
         self.lines = {k: cKDTree(self._stretched(places, k)) for k in several} if len(several) > 1 else {}
 
@@ -52,15 +60,27 @@ class NearObservations:
     def to_groups(self, places: Sequence[Array], count: int) -> Indices:
         """The observations for groups of cells, (g, count), for places (g, b, e_k) along every factor.
 
-        The few nearest ones of every cell come first, then the product, then those nearest to the centre.
+        The few nearest ones of every cell come first, then crossings and thinned ones, then those near the centre.
         """
         joined, own = np.concatenate(places, axis=2), min(count, OWN)
         groups, width = joined.shape[:2]
         around = query(self.tree, joined, own).reshape(groups, -1)
         centre = query(self.tree, joined.mean(axis=1), count)
         crossed = self._crossed(places, int(CROSSED * count))
-        ranks = [np.tile(np.arange(own), width), np.full(crossed.shape[1], own), own + 1 + np.arange(count)]
-        return lowest_ranks(np.concatenate([around, crossed, centre], axis=1), np.concatenate(ranks), count)
+        thinned = self._thinned(joined.mean(axis=1), int(THINNED * count))
+        ranks = [
+            np.tile(np.arange(own), width),
+            np.full(crossed.shape[1] + thinned.shape[1], own),
+            own + 1 + np.arange(count),
+        ]
+        found = np.concatenate([around, crossed, thinned, centre], axis=1)
+        return lowest_ranks(found, np.concatenate(ranks), count)
+
+    def _thinned(self, places: Array, count: int) -> Indices:
+        """The nearest ones among one in THINNING observations, (g, at most `count`)."""
+        if self.sparse is None or count == 0:
+            return np.zeros((len(places), 0), dtype=np.int64)
+        return self.some[query(self.sparse, places, min(count, len(self.some)))]
 
     def _crossed(self, places: Sequence[Array], most: int) -> Indices:
         """The observations on the lines through some cells and at the crossings of these lines, (g, c).
