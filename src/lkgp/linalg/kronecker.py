@@ -136,7 +136,7 @@ class LatentKronecker(LinearOperator):
         return sum_of(_product([rows(axis[index]).index_select(1, axis) for rows, axis in term]) for term in pairs)
 
     def latent_entries(self, rows: Tensor, columns: Tensor) -> Tensor:
-        """Entries of P K P^T at index tensors of equal shape, in that shape."""
+        """Entries of P K P^T at index tensors that broadcast against each other, in the shape that results."""
         parts = [
             [factor.entries(axis[rows], axis[columns]) for factor, axis in self._with_axes(term)] for term in self.terms
         ]

@@ -27,9 +27,9 @@ import torch
 from torch import Tensor
 
 from lkgp.linalg.kronecker import sum_of
-from lkgp.linalg.local_systems import local_covariances, positive_cholesky
+from lkgp.linalg.local_systems import positive_cholesky
 from lkgp.linalg.neighbours import compact_groups
-from lkgp.linalg.triangular import triangular_inverse
+from lkgp.linalg.triangular import TriangularSolves
 from lkgp.posterior.near_observations import NearObservations
 
 # Cells in one group, and numbers of observations to try for it. With the 100 nearest observations of single cells, 99 %
@@ -241,7 +241,9 @@ def _near_predictors(posterior: Any, targets: Sequence[Tensor], chosen: Tensor) 
     """
     operator, grid, model = posterior.system.precise_operator, posterior.data.grid, posterior.model
     near = [points[axis[chosen]] for points, axis in zip(grid.coords, grid.axis_index, strict=True)]
-    root, _ = positive_cholesky(local_covariances(operator, chosen, torch.ones_like(chosen, dtype=torch.bool)))
+    own = operator.latent_entries(chosen[:, :, None], chosen[:, None, :]).double()
+    own.diagonal(dim1=1, dim2=2).add_(operator.noise_diagonal().double()[chosen])
+    root, _ = positive_cholesky(own)
     cross = sum_of(
         reduce(torch.mul, [term.cross_factor(k, x, z) for k, (x, z) in enumerate(zip(near, targets, strict=True))])
         for term in model.terms
@@ -249,7 +251,6 @@ def _near_predictors(posterior: Any, targets: Sequence[Tensor], chosen: Tensor) 
     flat = [x.flatten(0, 1) for x in targets]
     prior = sum_of(reduce(torch.mul, [term.factor_variance(k, x) for k, x in enumerate(flat)]) for term in model.terms)
     # With A_NN = L L^T and V = L^-1 C: W = L^-T V and v_near = k_** - sum of V^2
-    inverse_root = triangular_inverse(root)
-    explained = inverse_root @ cross
-    weights = inverse_root.mT @ explained
-    return weights, prior.double().view(len(chosen), -1) - explained.square().sum(dim=1)
+    solves = TriangularSolves(root)
+    explained = solves.forward(cross)
+    return solves.backward(explained), prior.double().view(len(chosen), -1) - explained.square().sum(dim=1)

@@ -103,9 +103,9 @@ class Factor(LinearOperator):
 
         It is differentiable by the defining numbers of the factor.
         """
-        rows, columns = torch.broadcast_tensors(rows, columns)
         if type(self)._get_indices is not LinearOperator._get_indices:
             return self._get_indices(rows, columns)
+        rows, columns = torch.broadcast_tensors(rows, columns)
         # A kind without single entries computes whole rows, a block of them at a time.
         found = []
         size = max(1, WORK_ENTRIES // self.shape[-1])

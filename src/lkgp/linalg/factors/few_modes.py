@@ -122,9 +122,9 @@ class FewModesFactor(StructuredFactor):
         if self.modes.requires_grad:
             return (self.modes[row_index] * self.modes[col_index]).sum(dim=-1)
         # Without a derivative, the kernel itself is cheaper than r products for each entry.
-        lags = (self.times[row_index] - self.times[col_index]).reshape(-1, 1)
-        parts: list[Any] = [self.evaluate(some).detach() for some in lags.split(WORK_ENTRIES)]
-        return torch.cat(parts).view(row_index.shape).to(self.modes.dtype)
+        lags = self.times[row_index] - self.times[col_index]
+        parts: list[Any] = [self.evaluate(some).detach() for some in lags.reshape(-1, 1).split(WORK_ENTRIES)]
+        return torch.cat(parts).view(lags.shape).to(self.modes.dtype)
 
 
 def _tangent(value: Tensor, slope: Tensor) -> Tensor:

@@ -153,6 +153,7 @@ class LazyFactor(Factor):
         return self._get_indices(index, index)
 
     def _get_indices(self, row_index: Tensor, col_index: Tensor, *batch_indices: Tensor) -> Tensor:
+        row_index, col_index = torch.broadcast_tensors(row_index, col_index)
         pairs = zip(row_index.flatten().split(PAIRS_AT_ONCE), col_index.flatten().split(PAIRS_AT_ONCE), strict=True)
         # every pair is a matrix with one row and one column, in a batch
         found = [self.evaluate(self.points[i, None], self.others[j, None])[:, 0, 0] for i, j in pairs]
