@@ -109,3 +109,11 @@ def test_groups_are_compact_and_leave_out_nothing():
     assert set(groups.ravel()) == set(range(1003))
     spread = np.ptp(places[groups], axis=1)
     assert np.median(spread.max(axis=1)) < 4 * np.sqrt(16 * 5 / 1003)
+
+
+def test_fewer_draws_are_made_where_memory_holds_no_more():
+    case = LONG[0]
+    roomy, tight = (condition(case.build(), case.data(), Plan(METHOD, ""), max_memory=m) for m in (1e9, 2e3))
+    assert roomy.behind_variance == (DRAWS, 0)
+    assert tight.behind_variance == (local_variance.FEW_DRAWS, 0)
+    assert f"{local_variance.FEW_DRAWS} posterior samples" in str(tight.variance_quality)

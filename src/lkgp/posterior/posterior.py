@@ -20,6 +20,7 @@ from lkgp.inference.likelihood import likelihood_error
 from lkgp.linalg.correlated_cells import FactorPlaces, factor_places
 from lkgp.linalg.factors import Factor
 from lkgp.linalg.kronecker import CrossKronecker, LatentKronecker, OperatorFactory, sum_of
+from lkgp.machine import usable_memory
 from lkgp.model import LatentKroneckerGP
 from lkgp.posterior.cross_rows import CrossRows
 from lkgp.posterior.draws import DrawStore, PosteriorDraws, joined
@@ -79,13 +80,21 @@ class Posterior:
         self._factors_of_terms: list[list[Factor]] | None = None
         self._quality: VarianceQuality | None = None
         self._places: list[FactorPlaces] | None = None
-        self.draw_store = DrawStore(self, (plan.method.num_samples, seed))
+        self.draw_store = DrawStore(self, (self._affordable_draws(), seed))
         self.solution = self._solve_for_weights(start) if solution is None else solution
         self.weights = self.solution.values[:, 0].contiguous()
 
     def __getstate__(self) -> dict[str, Any]:
         """Everything but what is computed when it is first needed, which another thread may be about to do."""
         return {**vars(self), "_system": None, "_factors_of_terms": None, "_places": None}
+
+    def _affordable_draws(self) -> int:
+        """As many draws as the method asks for, or as many as half of the memory holds, but never very few."""
+        limit = usable_memory() if self.max_memory is None else self.max_memory
+        # Of every draw, the values of each term at all cells and the weights of the observations are kept.
+        numbers = len(self.model.terms) * self.data.grid.num_cells + self.data.grid.num_observed
+        most = int(0.5 * limit / (numbers * self.data.values.element_size()))
+        return min(self.plan.method.num_samples, max(FEW_DRAWS, most))
 
     def _solve_for_weights(self, start: Tensor | None) -> Solution:
         latent = None
@@ -267,7 +276,7 @@ class Posterior:
         if self.system.exact_variance:
             return 0.0
         known = self._quality
-        return 1 / math.sqrt(2 * self.plan.method.num_samples) if known is None else known.error
+        return 1 / math.sqrt(2 * self.behind_variance[0]) if known is None else known.error
 
     @property
     def variance_source(self) -> str:

@@ -46,8 +46,7 @@ PUBLISHED = (
 )
 KAUST_SOURCE = (
     "A simulated field at 1000 places of the unit square and 100 times (Abdulah et al., *The Second Competition on "
-    "Spatial Statistics for Large Datasets*, 2022, arXiv 2211.03119). For `lkgp fill`, the square is one square "
-    "degree at the equator."
+    "Spatial Statistics for Large Datasets*, 2022, arXiv 2211.03119). `lkgp fill` sees the coordinates x and y."
 )
 # The columns that have a best entry, their titles, and the value that is best; None for the least.
 COLUMNS = (("mae", "MAE", None), ("rmse", "RMSE", None), ("crps", "CRPS", None), ("interval_95", "INT", None))
