@@ -16,6 +16,8 @@ Kernels rounded to float32 are those of a slightly different model, and the vari
 told from the variance of the function.
 """
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -35,29 +37,43 @@ def kernel_rounding(model: LatentKroneckerGP, data: Observations) -> float:
     return len(data.grid.coords) * each * float(model.largest_variance(data.grid.coords))
 
 
-def worst_share(residual: Tensor, deviations: Tensor, noise: Tensor) -> float:
-    """The error of draws, root mean square over them, over the posterior standard deviation, in the worst cell.
+class DrawErrors:
+    """The errors of s draws, from the residuals of their solves, added up over blocks of observed cells."""
 
-    It is the smaller of a bound for every cell and the largest ratio over the observed cells.
+    def __init__(self, draws: int, device: torch.device) -> None:
+        self.draws = draws
+        self.gram = torch.zeros(draws, draws, dtype=torch.float64, device=device)
+        self.largest_ratio, self.least_squares = 0.0, math.inf
 
-    residual: b - A x of every draw, (n, s)
-    deviations: draws minus mean at the observed cells, with all their errors, (n, s)
-    noise: the diagonal of D, (n,)
-    """
-    weighted = residual.double() / noise.sqrt()[:, None]
-    bound = torch.linalg.eigvalsh(weighted.mT @ weighted)[-1].clamp(min=0) / weighted.shape[1]
-    ratio = residual.double().square().sum(dim=1) / sums_of_squares(deviations)
-    return float(torch.minimum(bound, ratio.max()).sqrt())
+    def add(self, residual: Tensor, deviations: Tensor, noise: Tensor) -> None:
+        """Add some cells.
 
+        residual: b - A x of every draw, (m, s)
+        deviations: draws minus mean, with all their errors, (m, s)
+        noise: the diagonal of D, (m,)
+        """
+        residual = residual.double()
+        # never zero
+        squares = deviations.double().square().sum(dim=1).clamp(min=torch.finfo(torch.float64).tiny)
+        self.largest_ratio = max(self.largest_ratio, float((residual.square().sum(dim=1) / squares).max()))
+        self.least_squares = min(self.least_squares, float(squares.min()))
+        weighted = residual / noise.sqrt()[:, None]
+        self.gram += weighted.mT @ weighted
 
-def unresolved_share(deviations: Tensor, rounding: float) -> float:
-    """The rounding error of a prior covariance over the posterior variance, in the worst observed cell.
+    @property
+    def worst_share(self) -> float:
+        """The error, root mean square over draws, over the posterior standard deviation, in the worst cell.
 
-    deviations: as in `worst_share`, (n, s)
-    """
-    return rounding * deviations.shape[1] / float(sums_of_squares(deviations).min()) if rounding else 0.0
+        It is the smaller of a bound for every cell and the largest ratio over the observed cells.
+        """
+        bound = float(torch.linalg.eigvalsh(self.gram)[-1].clamp(min=0)) / self.draws
+        return math.sqrt(min(bound, self.largest_ratio))
 
+    @property
+    def norms(self) -> Tensor:
+        """|D^-1/2 r| of every draw, (s,)."""
+        return self.gram.diagonal().clamp(min=0).sqrt()
 
-def sums_of_squares(deviations: Tensor) -> Tensor:
-    """Over the columns of (n, s), (n,), and never zero."""
-    return deviations.double().square().sum(dim=1).clamp(min=torch.finfo(torch.float64).tiny)
+    def unresolved_share(self, rounding: float) -> float:
+        """The rounding error of a prior covariance over the posterior variance, in the worst observed cell."""
+        return rounding * self.draws / self.least_squares if rounding else 0.0

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from lkgp.data.readers import Observations
-from lkgp.inference.accuracy import unresolved_share, worst_share
+from lkgp.inference.accuracy import DrawErrors
 from lkgp.linalg.kronecker import LatentKronecker
 from lkgp.solvers import Reason, Solution
 from lkgp.solvers.refinement import Correction, LinearEquations, Refined
@@ -45,6 +45,8 @@ ROUNDING_ERROR = 0.1
 # values add up to about 7, as they do in two-dimensional interpolation. Measured against extended precision: 0.5 to
 # 1.1 times this.
 ROUNDING_UNITS = 64
+# The errors of draws are added up over so many observations at a time.
+ROWS_AT_ONCE = 2**16
 
 
 def variance_floor(prior: Tensor) -> Tensor:
@@ -97,18 +99,21 @@ class SampleEquations(TruncatedEquations):
         excess = super().excess(unknowns, residual, size, first)
         if self.latent is None or not bool(torch.isfinite(excess).all()):
             return excess
-        # f(X) - K x, K x = b - D x - r
-        known, noise = self.rhs - self.system.noise[:, None].to(unknowns) * unknowns * self.norms, self.system.noise
-        residual = residual * self.norms
-        deviations = self.latent - known + residual
+        errors = DrawErrors(unknowns.shape[1], unknowns.device)
+        # block by block: in the largest problems, arrays of this size decide how much memory is needed
+        for rows in torch.arange(len(unknowns), device=unknowns.device).split(ROWS_AT_ONCE):
+            part = slice(int(rows[0]), int(rows[-1]) + 1)
+            noise, left = self.system.noise[part], residual[part] * self.norms
+            # f(X) - K x, K x = b - D x - r
+            known = self.rhs[part] - noise[:, None].to(unknowns) * unknowns[part] * self.norms
+            errors.add(left, self.latent[part] - known + left, noise)
         allowed = SMALL_ERROR if unknowns.dtype == torch.float64 else SMALL_FLOAT32_ERROR
-        share = worst_share(residual, deviations, noise) / allowed
+        share = errors.worst_share / allowed
         if share > 1:
             # Columns with larger residuals must shrink them; those with smaller ones need not.
-            weights = torch.linalg.vector_norm(residual.double() / noise.sqrt()[:, None], dim=0)
-            relative = weights / weights.square().mean().sqrt().clamp(min=1e-300)
+            relative = errors.norms / errors.norms.square().mean().sqrt().clamp(min=1e-300)
             excess = torch.maximum(excess, (share * relative).to(excess))
-        unresolved = unresolved_share(deviations, self.system.kernel_rounding)
+        unresolved = errors.unresolved_share(self.system.kernel_rounding)
         # a tensor of float64 first, because the number may exceed float32
         return torch.maximum(excess, excess.new_tensor(unresolved / UNRESOLVED, dtype=torch.float64).to(excess))
 

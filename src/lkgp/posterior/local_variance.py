@@ -50,8 +50,8 @@ ROUNDING = 1e-6
 # With at least so many observations, as few draws are used if a first handful promises that they are enough. With fewer
 # observations all draws take only seconds.
 FEW_DRAWS_PAY, FEW_DRAWS, FIRST_DRAWS = 30_000, 16, 8
-# From a handful of draws, the error that 99 % of the cells do not exceed comes out up to this many times too large:
-# it is a high quantile of noisy estimates.
+# From few draws, the error that 99 % of the cells do not exceed comes out up to this many times too large: it is a high
+# quantile of noisy estimates.
 TOO_LARGE = 1.5
 # If none of the numbers of nearest observations suffices, the smallest is taken whose error, in the mean over the
 # cells, is at most this many times that of the best: its time grows with the square of the number.
@@ -112,10 +112,12 @@ def estimated_variance(posterior: Any, coords: Sequence[Tensor]) -> Tensor:
     cells = torch.arange(prod(shape), device=posterior.data.grid.index.device)
     found = near_variance(posterior, coords, cells, draws.weights[:, :num], GROUP, quality.nearest)
     # Outside the grid the nearest observations may tell less than at the cells where this was judged.
-    if quality.combined or most_cells(found.error) > SMALL_ERROR:
-        sampled = posterior.draws(every, seed).variance(coords)
-        return found.combined(sampled.double().flatten(), every).view(shape)
-    return found.variance.view(shape)
+    if not quality.combined and most_cells(found.error) <= TOO_LARGE * SMALL_ERROR:
+        posterior.state_variance_error(most_cells(found.error))
+        return found.variance.view(shape)
+    sampled = posterior.draws(every, seed).variance(coords)
+    posterior.state_variance_error(most_cells(combined_errors(found, every)))
+    return found.combined(sampled.double().flatten(), every).view(shape)
 
 
 def most_cells(errors: Tensor) -> float:
@@ -181,13 +183,15 @@ def accurate_quality(found: dict[int, NearVariance], draws: int) -> VarianceQual
     return VarianceQuality(max(error, ROUNDING), nearest, False, draws) if error <= SMALL_ERROR else None
 
 
+def combined_errors(found: NearVariance, draws: int) -> Tensor:
+    """Relative standard errors of standard deviations that also use the deviations of so many draws, (N',)."""
+    # The two estimates are independent: 1 / error^2 adds up.
+    return (1 / (1 / found.error.clamp(min=ROUNDING).square() + 2.0 * draws)).sqrt()
+
+
 def combined_quality(found: dict[int, NearVariance], draws: int) -> VarianceQuality:
     """The quality of both estimates together, with the fewest nearest observations that are about as good as more."""
-    # The two estimates are independent: 1 / error^2 adds up.
-    precision = 2.0 * draws
-    errors = {
-        nearest: (1 / (1 / one.error.clamp(min=ROUNDING).square() + precision)).sqrt() for nearest, one in found.items()
-    }
+    errors = {nearest: combined_errors(one, draws) for nearest, one in found.items()}
     means = {nearest: float(error.square().mean().sqrt()) for nearest, error in errors.items()}
     nearest = next(nearest for nearest, mean in means.items() if mean <= ABOUT_AS_GOOD * min(means.values()))
     return VarianceQuality(most_cells(errors[nearest]), nearest, True, draws)

@@ -5,6 +5,7 @@ mean(.)  =  m + K(., X) a,      a = A^-1 (y - m)
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import reduce
 from typing import Any
 
@@ -301,6 +302,12 @@ class Posterior:
             if self._quality is None:
                 self._quality = variance_quality(self)
             return self._quality
+
+    def state_variance_error(self, error: float) -> None:
+        """State a larger error of standard deviations than was judged at some cells: it was found at others."""
+        with self._judging:
+            if self._quality is not None and error > self._quality.error:
+                self._quality = replace(self._quality, error=error)
 
     @property
     def places(self) -> list[FactorPlaces]:
