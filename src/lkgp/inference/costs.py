@@ -122,10 +122,11 @@ class PlanningProblem:
         return sum(Factor.kinds[kind].stored_numbers(n) for n, kind in self._sizes)
 
     def column_memory(self, columns: int) -> float:
-        """Bytes for solving for `columns` right-hand sides, a few at a time, and for the results."""
+        """Bytes for solving for `columns` right-hand sides, a few at a time, for the results, and for draws."""
         cells = self.grid.num_cells
+        draws = 0 if self.fitting else len(self.model.terms) * cells * columns * self.data.values.element_size()
         at_once = columns if self.fitting else columns_at_once(cells, self.max_memory)
-        return 8.0 * SOLVE_ARRAYS * cells * min(columns, at_once) + 8.0 * 2 * self.grid.num_observed * columns
+        return 8.0 * SOLVE_ARRAYS * cells * min(columns, at_once) + 8.0 * 2 * self.grid.num_observed * columns + draws
 
 
 @dataclass(frozen=True, eq=False)

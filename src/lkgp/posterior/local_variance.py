@@ -210,7 +210,9 @@ def near_variance(
     """
     shape = tuple(len(x) for x in coords)
     targets = [points[axis] for points, axis in zip(coords, torch.unravel_index(cells, shape), strict=True)]
-    whole = posterior.cross(coords, weights)[cells]
+    whole = posterior.cross(coords, weights)
+    if len(cells) < len(whole):  # otherwise no copy
+        whole = whole[cells]
     data = posterior.system.operator @ weights
     near, farther = (weights.new_zeros(len(cells), dtype=torch.float64) for _ in range(2))
     for group, chosen in _groups(posterior, targets, size, nearest):
