@@ -77,11 +77,20 @@ def masked_gram(
         columns = torch.unravel_index(distinct, [bases[k].shape[1] for k in others])
         for k, column in zip(others, columns, strict=True):
             rest = (rest[:, None, :] * bases[k][:, column]).flatten(0, 1)
-    gram = main.new_empty(len(modes), len(modes))
-    for b in range(len(distinct)):
+    # Modes with the same b stand together, and only b' >= b are computed: the block is symmetric.
+    order = torch.argsort(of_mode, stable=True)
+    main, of_mode = main[:, order], of_mode[order]
+    ordered, start = main.new_empty(len(modes), len(modes)), 0
+    for b, count in enumerate(torch.bincount(of_mode).tolist()):
         weights = cells @ (rest[:, b, None] * rest)  # (n_S, distinct)
-        rows = torch.nonzero(of_mode == b).flatten()
-        gram[rows] = main[:, rows].mT @ (main * weights[:, of_mode])
+        weighted = weights.index_select(1, of_mode[start:]).mul_(main[:, start:])
+        stop = start + count
+        block = main[:, start:stop].mT @ weighted
+        ordered[start:stop, start:] = block
+        ordered[start:, start:stop] = block.mT
+        start = stop
+    gram = torch.empty_like(ordered)
+    gram[order[:, None], order] = ordered
     gram.mul_(scale[modes]).mul_(scale[modes][:, None])
     gram.diagonal().add_(1.0)
     return gram
