@@ -10,6 +10,10 @@ from scipy.linalg import lapack
 from torch import Tensor
 
 
+# The number of columns for which a root from single rows has memory at first.
+FIRST_COLUMNS = 64
+
+
 def check_finite(matrix: Tensor) -> None:
     """Reject a matrix with NaN or infinite entries."""
     if not bool(torch.isfinite(matrix).all()):
@@ -42,13 +46,17 @@ def root_by_rows(
     rows: index (b,) -> rows (b, n_k); diagonal: the diagonal of K, (n_k,)
     """
     left = diagonal.clone()
-    root = left.new_zeros(len(left), min(most, len(left)))
+    most = min(most, len(left))
+    root = left.new_zeros(len(left), min(FIRST_COLUMNS, most))
     pivots: list[Tensor] = []
     rank = 0
-    while rank < root.shape[1]:
+    while rank < most:
         pivot = left.argmax()
         if not left[pivot] > threshold:
             break
+        if rank == root.shape[1]:
+            # Most roots have few columns, and memory for many would be far more than all else needs.
+            root = torch.cat([root, root.new_zeros(len(root), min(rank, most - rank))], dim=1)
         # l_k = (K e_i - L L^T e_i) / sqrt(remainder of K_ii)
         column = rows(pivot[None])[0] - root[:, :rank] @ root[pivot, :rank]
         root[:, rank] = column / left[pivot].sqrt()
@@ -57,7 +65,7 @@ def root_by_rows(
         pivots.append(pivot)
         rank += 1
     order = torch.stack(pivots) if pivots else torch.zeros(0, dtype=torch.long, device=left.device)
-    return root[:, :rank], float(left.sum()), order
+    return root[:, :rank].clone(), float(left.sum()), order
 
 
 @dataclass(frozen=True, eq=False)

@@ -44,8 +44,9 @@ def draw_numbers(
     like = roots[0].like
     if not structured:
         return draw_normals([num, *sizes], generator, like)
-    # Values at points depend on more normal numbers than there are points: these are drawn for one draw at a time.
-    kept = like.new_empty(num, *sizes)
+    # Values at points depend on more normal numbers than there are points: these are drawn for one draw at a time, into
+    # the order in which they are kept.
+    kept = like.new_empty(*sizes, num).movedim(-1, 0)
     widths = [structured[k].noise_width() if k in structured else size for k, size in enumerate(sizes)]
     for one in kept:
         cells = draw_normals(widths, generator, like)
