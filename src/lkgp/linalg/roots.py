@@ -9,7 +9,6 @@ import torch
 from scipy.linalg import lapack
 from torch import Tensor
 
-
 # The number of columns for which a root from single rows has memory at first.
 FIRST_COLUMNS = 64
 
