@@ -21,7 +21,8 @@ def tensors(coords):
 def near(posterior, coords, size, nearest):
     cells = torch.arange(int(np.prod([len(x) for x in coords])))
     weights = posterior.draws(*posterior.behind_variance).weights
-    return near_variance(posterior, tensors(coords), cells, weights, size, nearest)
+    groups = compact_groups(np.arange(len(cells), dtype=float)[:, None], size)
+    return near_variance(posterior, tensors(coords), cells, weights, groups, nearest)
 
 
 @pytest.mark.parametrize("case", LONG, ids=name)
@@ -117,3 +118,24 @@ def test_fewer_draws_are_made_where_memory_holds_no_more():
     assert roomy.behind_variance == (DRAWS, 0)
     assert tight.behind_variance == (local_variance.FEW_DRAWS, 0)
     assert f"{local_variance.FEW_DRAWS} posterior samples" in str(tight.variance_quality)
+
+
+@pytest.mark.parametrize("case", LONG[:4], ids=name)
+def test_the_accuracy_is_judged_at_groups_of_neighbours(case):
+    posterior = condition(case.build(), case.data(), Plan(METHOD, ""))
+    groups = local_variance.some_groups(posterior, 5)
+    assert groups.shape == (5, min(local_variance.GROUP, int(np.prod(case.shape))))
+    places = np.concatenate(
+        local_variance.places_of(posterior, local_variance.targets_at(tensors(case.coords), groups.flatten())), axis=1
+    ).reshape(*groups.shape, -1)
+    every = np.concatenate(
+        local_variance.places_of(
+            posterior, local_variance.targets_at(tensors(case.coords), torch.arange(int(np.prod(case.shape))))
+        ),
+        axis=1,
+    )
+    for group, own in zip(groups, places, strict=True):
+        assert len(set(group.tolist())) == len(group)
+        apart = np.sort(np.linalg.norm(every - own[0], axis=1))
+        found = np.sort(np.linalg.norm(own - own[0], axis=1))
+        np.testing.assert_allclose(found, apart[: len(found)], atol=1e-12)

@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from lkgp.linalg.kronecker import sum_of
@@ -31,6 +32,8 @@ from lkgp.linalg.local_systems import positive_cholesky
 from lkgp.linalg.neighbours import compact_groups
 from lkgp.linalg.triangular import TriangularSolves
 from lkgp.posterior.near_observations import NearObservations
+
+Groups = NDArray[np.int64]
 
 # Cells in one group, and numbers of observations to try for it. With the 100 nearest observations of single cells, 99 %
 # of the standard deviations were right to 1 % in large gaps, for rough and smooth kernels alike; a group needs more.
@@ -41,8 +44,8 @@ WORK_ENTRIES = 2**22
 
 # The fewest draws for an estimate, whatever the memory.
 FEWEST_DRAWS = 8
-# Cells at which the accuracy is judged, and the share of them that must be accurate.
-PILOT_CELLS, MOST_CELLS = 512, 0.99
+# Groups of cells at which the accuracy is judged, and the share of the cells that must be accurate.
+PILOT_GROUPS, MOST_CELLS = 64, 0.99
 # A relative standard error of a standard deviation that needs no further estimate: it is invisible on any map.
 SMALL_ERROR = 0.01
 # No standard deviation is stated to be more accurate than this: rounding errors are larger than a vanishing estimate.
@@ -110,7 +113,8 @@ def estimated_variance(posterior: Any, coords: Sequence[Tensor]) -> Tensor:
     # Predictions of as many draws as fit into memory are compared with those from the nearest observations.
     num = min(draws.num, max(FEWEST_DRAWS, posterior.columns_at_once(prod(shape))))
     cells = torch.arange(prod(shape), device=posterior.data.grid.index.device)
-    found = near_variance(posterior, coords, cells, draws.weights[:, :num], GROUP, quality.nearest)
+    groups = all_in_groups(posterior, coords, cells)
+    found = near_variance(posterior, coords, cells, draws.weights[:, :num], groups, quality.nearest)
     # Outside the grid the nearest observations may tell less than at the cells where this was judged.
     if not quality.combined and most_cells(found.error) <= TOO_LARGE * SMALL_ERROR:
         posterior.state_variance_error(most_cells(found.error))
@@ -163,14 +167,12 @@ def variance_quality(posterior: Any) -> VarianceQuality:
 def found_at_pilots(posterior: Any, draws: Any, enough: float = SMALL_ERROR) -> dict[int, NearVariance]:
     """What some cells of the fitted grid are estimated to be with numbers of nearest observations, until the error in
     99 % of the cells is `enough`."""
-    grid = posterior.data.grid
-    generator = torch.Generator().manual_seed(posterior.seed)
-    cells = torch.randint(grid.num_cells, (PILOT_CELLS,), generator=generator).unique().to(grid.index.device)
+    members = some_groups(posterior, PILOT_GROUPS)
+    groups = np.arange(members.numel()).reshape(members.shape)
     num = min(draws.num, max(FEWEST_DRAWS, posterior.columns_at_once()))
-    found = {}
+    coords, weights, found = posterior.data.grid.coords, draws.weights[:, :num], {}
     for number in NUMBERS:
-        # Half as many for a single cell are worth about as much as all of them for a group.
-        found[number] = near_variance(posterior, grid.coords, cells, draws.weights[:, :num], 1, number // 2)
+        found[number] = near_variance(posterior, coords, members.flatten(), weights, groups, number)
         if most_cells(found[number].error) <= enough:
             break
     return found
@@ -199,23 +201,23 @@ def combined_quality(found: dict[int, NearVariance], draws: int) -> VarianceQual
 
 @torch.no_grad()
 def near_variance(
-    posterior: Any, coords: Sequence[Tensor], cells: Tensor, weights: Tensor, size: int, nearest: int
+    posterior: Any, coords: Sequence[Tensor], cells: Tensor, weights: Tensor, groups: Groups, nearest: int
 ) -> NearVariance:
     """Variances of f at some cells of the product of `coords` from the nearest observations and from draws.
 
     posterior: a `Posterior`
     cells: indices of the cells, (N',)
     weights: A^-1 z of the draws z, (n, s)
-    size, nearest: the numbers of cells and of observations in a group
+    groups: positions among the cells of those that share their observations, (g, b)
+    nearest: the number of observations of a group
     """
-    shape = tuple(len(x) for x in coords)
-    targets = [points[axis] for points, axis in zip(coords, torch.unravel_index(cells, shape), strict=True)]
+    targets = targets_at(coords, cells)
     whole = posterior.cross(coords, weights)
-    if len(cells) < len(whole):  # otherwise no copy
+    if len(cells) != len(whole) or not bool((cells[1:] > cells[:-1]).all()):  # a copy only where it is needed
         whole = whole[cells]
     data = posterior.system.operator @ weights
     near, farther = (weights.new_zeros(len(cells), dtype=torch.float64) for _ in range(2))
-    for group, chosen in _groups(posterior, targets, size, nearest):
+    for group, chosen in _near_groups(posterior, targets, groups, nearest):
         predictors, error = _near_predictors(posterior, [x[group] for x in targets], chosen)
         # c^T A^-1 z - w^T z_N
         difference = whole[group] - torch.einsum("gmb,gms->gbs", predictors.to(data), data[chosen])
@@ -224,17 +226,51 @@ def near_variance(
     return NearVariance(near, farther, weights.shape[1])
 
 
-def _groups(posterior: Any, targets: Sequence[Tensor], size: int, nearest: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Groups of neighbouring cells, (g, b), and the observations near them, (g, m)."""
+def targets_at(coords: Sequence[Tensor], cells: Tensor) -> list[Tensor]:
+    """The coordinates (N', d_k) of some cells (N',) of the product of `coords` along every factor."""
+    axes = torch.unravel_index(cells, tuple(len(x) for x in coords))
+    return [points[axis] for points, axis in zip(coords, axes, strict=True)]
+
+
+def places_of(posterior: Any, targets: Sequence[Tensor]) -> list[NDArray[np.float64]]:
+    """The places (N', e_k) of cells along every factor, where squared distances follow correlations."""
+    triples = zip(posterior.places, targets, posterior.data.grid.coords, strict=True)
+    return [own.of(x.double().cpu().numpy(), points.double().cpu().numpy()) for own, x, points in triples]
+
+
+def all_in_groups(posterior: Any, coords: Sequence[Tensor], cells: Tensor) -> Groups:
+    """Groups of GROUP neighbouring cells that hold all of some cells (N',)."""
+    return compact_groups(np.concatenate(places_of(posterior, targets_at(coords, cells)), axis=1), GROUP)
+
+
+def some_groups(posterior: Any, count: int) -> Tensor:
+    """The indices of GROUP neighbouring cells of the fitted grid around each of some cells chosen at random, (c, b)."""
+    grid, known = posterior.data.grid, posterior.places
+    generator = torch.Generator().manual_seed(posterior.seed)
+    found = []
+    for centre in torch.randint(grid.num_cells, (min(count, grid.num_cells),), generator=generator):
+        cells, apart = np.zeros(1, dtype=np.int64), np.zeros(1)
+        for own, n, axis in zip(known, grid.shape, torch.unravel_index(centre, grid.shape), strict=True):
+            squares = np.square(own.places - own.places[int(axis)]).sum(axis=1)
+            few = np.argsort(squares, kind="stable")[:GROUP]
+            cells = (cells[:, None] * n + few).ravel()
+            apart = (apart[:, None] + squares[few]).ravel()
+            nearest = np.argsort(apart, kind="stable")[:GROUP]
+            cells, apart = cells[nearest], apart[nearest]
+        found.append(torch.from_numpy(cells))
+    return torch.stack(found).to(grid.index.device)
+
+
+def _near_groups(
+    posterior: Any, targets: Sequence[Tensor], groups: Groups, nearest: int
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Some of the groups at a time, (g, b), and the observations near them, (g, m)."""
     grid, known = posterior.data.grid, posterior.places
     observed = [own.places[axis.cpu().numpy()] for own, axis in zip(known, grid.axis_index, strict=True)]
-    triples = zip(known, targets, grid.coords, strict=True)
-    wanted = [own.of(x.double().cpu().numpy(), points.double().cpu().numpy()) for own, x, points in triples]
-    near = NearObservations(grid, observed)
+    wanted, near = places_of(posterior, targets), NearObservations(grid, observed)
     count, device = min(nearest, grid.num_observed), grid.index.device
-    members = compact_groups(np.concatenate(wanted, axis=1), size)
     at_once = max(1, WORK_ENTRIES // count**2)
-    for block in np.split(members, range(at_once, len(members), at_once)):
+    for block in np.split(groups, range(at_once, len(groups), at_once)):
         chosen = near.to_groups([x[block] for x in wanted], count)
         yield torch.as_tensor(block, device=device), torch.as_tensor(chosen, device=device)
 
