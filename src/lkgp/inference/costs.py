@@ -44,7 +44,7 @@ BY_CHANCE = 3.0
 SOLVE_ARRAYS = 12
 # Limit in bytes on these arrays in a posterior if the caller sets none; it determines how many right-hand sides are
 # solved for at a time.
-COLUMN_BYTES = 1.5e9
+COLUMN_BYTES = 2e9
 # Number of right-hand sides, besides that of the data, for which the cost of a likelihood evaluation is stated.
 FIT_COLUMNS = 8
 

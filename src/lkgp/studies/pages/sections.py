@@ -34,7 +34,8 @@ def measured_on(records: Sequence[Record]) -> str:
     packages = ", ".join(f"{name} {number}" for name, number in complete[-1]["versions"].items())
     days = sorted({record["date"] for record in complete})
     dates = days[0] + (f" to {days[-1]}" if len(days) > 1 else "")
-    return f"{machine['threads']} threads of {machine['processor']}; {packages}; {dates}."
+    threads = "1 thread" if machine["threads"] == 1 else f"{machine['threads']} threads"
+    return f"{threads} of {machine['processor']}; {packages}; {dates}."
 
 
 def tables_over_missing(records: list[Record]) -> list[str]:
