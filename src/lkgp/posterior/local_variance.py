@@ -58,7 +58,7 @@ FEW_DRAWS_PAY, FEW_DRAWS, FIRST_DRAWS = 30_000, 16, 8
 TOO_LARGE = 1.5
 # If none of the numbers of nearest observations suffices, the smallest is taken whose error, in the mean over the
 # cells, is at most this many times that of the best: its time grows with the square of the number.
-ABOUT_AS_GOOD = 1.3
+ABOUT_AS_GOOD = 1.5
 # The least share of v in v_near that is distinguished from zero.
 LEAST_SHARE = 1e-3
 
