@@ -77,7 +77,7 @@ def published() -> list[Entry]:
         Entry(
             row["method"],
             {name: float(row[name]) for name in names},
-            f"{row['minutes']} min, {row['cores']} cores" if row["minutes"] else "",
+            f"{row['minutes']} min, {row['cores']} core{'s' if row['cores'] != '1' else ''}" if row["minutes"] else "",
             ours=False,
         )
         for row in rows
@@ -111,11 +111,12 @@ def table(entries: list[Entry]) -> list[str]:
     """The lines of a table; the best of each column is bold."""
     columns = (*COLUMNS, COVERAGE)
     scored = [entry for entry in entries if entry.scores]
+    digits = 3 if all(entry.ours for entry in scored) else 2
 
     def distance(entry: Entry, name: str, wanted: float | None) -> float:
         # As it is printed, so that entries that look the same are both best.
-        shown = round(entry.scores[name], 2)
-        return shown if wanted is None else round(abs(shown - wanted), 2)
+        shown = round(entry.scores[name], digits)
+        return shown if wanted is None else round(abs(shown - wanted), digits)
 
     lines = ["| | " + " | ".join(title for _, title, _ in columns) + " | time |", "|" + "---|" * (len(columns) + 2)]
     for entry in entries:
