@@ -205,7 +205,7 @@ def test_a_folder_is_not_replaced_by_a_report_or_a_model(small, tmp_path):
 
 def test_a_full_disk_costs_nothing(small, tmp_path):
     """No file of this process may grow beyond 4 kB, as on a disk that is full."""
-    resource = pytest.importorskip("resource")
+    resource = pytest.importorskip("resource", reason="only Unix can limit the size of files")
 
     def limit():
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

@@ -22,7 +22,8 @@ from lkgp.fitting.information import average_information
 from lkgp.fitting.objective import Evaluation, Progress
 from lkgp.fitting.parameters import FreeParameters
 from lkgp.fitting.parts import LEVELS
-from lkgp.linalg.triangular import inverse_from_cholesky
+from lkgp.linalg.kronecker import sum_of
+from lkgp.linalg.triangular import TriangularSolves, inverse_from_cholesky
 from lkgp.model import LatentKroneckerGP, evaluate
 
 # A search stops when a step gains less than this many nats, far less than what tells two forms of a kernel apart, or
@@ -90,7 +91,7 @@ class Composite:
         """
         found = self.present.new_zeros(*self.present.shape, self.present.shape[1])
         for part, size in enumerate(self.sizes):
-            found[part, :size, :size] = sum_of_products(self._expanded(factors, part))
+            found[part, :size, :size] = sum_of(reduce(torch.mul, term) for term in self._expanded(factors, part))
         return found
 
     def signal(self, model: LatentKroneckerGP) -> Tensor:
@@ -120,7 +121,7 @@ class Composite:
         root, r = self.factor(self.signal(model), self.noise(model)), self.residuals(model)
         if root is None:
             return -math.inf
-        z = torch.linalg.solve_triangular(root, r[:, :, None], upper=False)
+        z = TriangularSolves(root).forward(r[:, :, None])
         return self._total(model, z.square().sum(), root)
 
     def _total(self, model: LatentKroneckerGP, squares: Tensor, root: Tensor) -> float:
@@ -179,11 +180,11 @@ class Composite:
         root, found = coarse.factor(coarse.signal(model), coarse.noise(model)), []
         if root is None:
             raise torch.linalg.LinAlgError("the covariance of a part is not positive definite")
-        for part, size, own in zip(coarse.parts, coarse.sizes, root, strict=True):
-            inverse = torch.cholesky_inverse(own[:size, :size])
+        for part, size, padded in zip(coarse.parts, coarse.sizes, inverse_from_cholesky(root), strict=True):
+            inverse = padded[:size, :size]
             weights = inverse @ model.residuals(part)
             found.append(average_information(model, part, weights, inverse.matmul, parameters))
-        return reduce(torch.add, found) * (self.num_observed / coarse.num_observed)
+        return sum_of(found) * (self.num_observed / coarse.num_observed)
 
     @torch.no_grad()
     def best_scale(self, model: LatentKroneckerGP, ratios: Sequence[float]) -> tuple[float, float, float]:
@@ -200,17 +201,12 @@ class Composite:
             root = self.factor(signal, ratio * size * noise)
             if root is None:
                 continue
-            squares = torch.linalg.solve_triangular(root, r[:, :, None], upper=False).square().sum()
+            squares = TriangularSolves(root).forward(r[:, :, None]).square().sum()
             scale = max(float(squares) / self.num_observed, 1e-300)
             log_det = 2 * root.diagonal(dim1=1, dim2=2).log().sum()
             found = -0.5 * float(log_det + self.num_observed * (1 + math.log(2 * math.pi * scale)))
             best = max(best, (found, scale, scale * ratio * size))
         return best
-
-
-def sum_of_products(terms: Sequence[Sequence[Tensor]]) -> Tensor:
-    """The sum over terms of the products of their factors, entry by entry."""
-    return reduce(torch.add, [reduce(torch.mul, term) for term in terms])
 
 
 @dataclass(frozen=True)

@@ -50,10 +50,6 @@ class Parts:
         """Whether the only part is all of the data."""
         return len(self.parts) == 1 and all(levels == (1,) for levels in self.thinnings)
 
-    def some(self) -> "Parts":
-        """One part for each thinning: enough to compare starting values."""
-        return Parts(self.parts[:LEVELS], self.observations, self.thinnings)
-
 
 def part_sizes(observed: int, width: int) -> tuple[int, int]:
     """The largest number of observations in a part, and the number of parts.

@@ -101,8 +101,8 @@ class SampleEquations(TruncatedEquations):
             return excess
         errors = DrawErrors(unknowns.shape[1], unknowns.device)
         # block by block: in the largest problems, arrays of this size decide how much memory is needed
-        for rows in torch.arange(len(unknowns), device=unknowns.device).split(ROWS_AT_ONCE):
-            part = slice(int(rows[0]), int(rows[-1]) + 1)
+        for start in range(0, len(unknowns), ROWS_AT_ONCE):
+            part = slice(start, start + ROWS_AT_ONCE)
             noise, left = self.system.noise[part], residual[part] * self.norms
             # f(X) - K x, K x = b - D x - r
             known = self.rhs[part] - noise[:, None].to(unknowns) * unknowns[part] * self.norms

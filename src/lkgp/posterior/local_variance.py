@@ -145,7 +145,7 @@ class VarianceQuality:
     draws: int
 
     def __str__(self) -> str:
-        source = f"from the nearest {self.nearest} observations and what {self.draws} posterior samples add to them"
+        source = f"from {self.nearest} observations near by and what {self.draws} posterior samples add to them"
         return f"{source}; relative standard error at most {self.error:.1%} in 99 % of the cells"
 
 

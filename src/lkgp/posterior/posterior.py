@@ -289,7 +289,7 @@ class Posterior:
             str(known)
             if known is not None
             else (
-                "from the nearest observations and posterior samples; relative standard error at most "
+                "from observations near by and posterior samples; relative standard error at most "
                 f"{self.variance_error:.1%}"
             )
         )
