@@ -92,7 +92,9 @@ def test_the_gradient_has_little_variance():
         error = np.std(found, axis=0, ddof=1) / math.sqrt(len(found))
         assert (np.abs(np.mean(found, axis=0) - expected) < 5 * error + 1e-3).all()
         scatter[name] = np.std(found, axis=0)
-    assert (scatter["neighbours"] < 0.4 * scatter["draws"]).all()
+    ratio = scatter["neighbours"] / scatter["draws"]
+    assert ratio.mean() < 0.4
+    assert ratio.max() < 0.7
 
 
 @pytest.mark.parametrize("kernel", ["rough", "smooth", "little noise"])

@@ -20,17 +20,16 @@ from lkgp.model import LatentKroneckerGP
 # The number of observations in a part, about, and how many parts are looked at.
 PART, PARTS = 500, 3
 # Iterations of a solve to a relative residual of 1e-6 over the square of those on a part, in the mean; a fit takes
-# about half as many. They grow faster than those on parts because parts are small. Measured with Matern-1/2 in space
-# and time and noise 0.01: 133 and 45 iterations with 15 and 30 neighbours for about 27,000 observations of 4000
-# scattered stations, which took 30 and 17 on parts; 100, 67 and 44 with 15, 30 and 60 neighbours for about 23,000 of a
-# map over 10 days, which took 22, 22 and 15. On 105,569 cells of one factor and 90,000 of two, only the condition
-# numbers of parts were measured: 8 to 22 iterations for 1.6 to 3.1, 111 for 9 and 234 for 20, where theory gives 6 to
-# 11, 20 and 30 on the parts.
-ITERATIONS_PER_SQUARE = {False: 0.19, True: 0.1}
+# about half as many. They grow faster than those on parts because parts are small. With 15, 30 and 60 neighbours and a
+# noise of 0.01, the ratio was 0.08, 0.07 and 0.11 for 13,329 observations of 2000 scattered stations over 10 days and
+# 0.11 for 54,555 of a map over 15 days, Matern-1/2 in space and time; 0.13 to 0.15 for both with Matern-3/2 in time.
+# With a noise of 0.3, it was 0.11 to 0.15 and 0.36 to 0.64: all of these are at most 41 iterations.
+ITERATIONS_PER_SQUARE = {False: 0.125, True: 0.065}
 PART_RTOL, MOST_ON_PART = 1e-6, 500
-# Multiplications that take as long as one entry among the neighbours of a cell: 3.3 s on one core of 25 billion
-# multiplications a second, for 105,569 cells with 15 neighbours; derivatives took 11 s with 30.
-PER_ENTRY, PER_ENTRY_OF_GRADIENT = 6000.0, 6000.0
+# Multiplications that take as long as one entry among the neighbours of a cell, on one core of 25 billion
+# multiplications a second: 28, 55 and 150 microseconds per cell with 15, 30 and 60 neighbours. Derivatives took 11 s
+# for 105,569 cells with 30.
+PER_ENTRY, PER_ENTRY_OF_GRADIENT = 3000.0, 6000.0
 # Multiplications that take as long as one multiplication by a sparse matrix: 60 ms for nine columns of that case.
 SPARSE = 50.0
 

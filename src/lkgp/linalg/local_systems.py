@@ -1,4 +1,4 @@
-"""Small dense systems: every observed cell with its most correlated earlier cells, and its prediction from them."""
+"""Small dense systems: every observed cell with some correlated earlier cells, and its prediction from them."""
 
 from dataclasses import dataclass
 
@@ -10,8 +10,11 @@ from lkgp.errors import InputError
 from lkgp.linalg.correlated_cells import earlier_by_correlation
 from lkgp.linalg.kronecker import LatentKronecker
 
-# Small matrices are factorised in blocks of this many entries (64 MB in float64).
-BLOCK_ENTRIES = 2**23
+# Small matrices are factorised in blocks of this many entries (8 MB in float64). Arrays of 32 MB and more are given
+# back to the operating system each time, and took 1.5 times as long.
+BLOCK_ENTRIES = 2**20
+# Covariances are computed for so many columns at a time.
+COLUMNS = 32
 # A matrix over neighbours that rounding has made indefinite gets this share of its largest variance on its diagonal,
 # then ten times as much, until it is positive definite.
 FIRST_JITTER = 1e-14
@@ -48,15 +51,25 @@ def local_covariances(operator: LatentKronecker, cells: Tensor, present: Tensor)
 
     cells, present: as in `LocalSystems`, (b, m + 1)
     """
-    size = cells.shape[1]
-    rows, columns = lower_triangle(size, cells.device)
-    entries = operator.latent_entries(cells[:, rows], cells[:, columns]).double()
-    both = present[:, rows] & present[:, columns]
-    matrices = entries.new_zeros(len(cells), size, size)
-    matrices[:, rows, columns] = entries.masked_fill_(~both, 0.0)
-    noise = operator.noise_diagonal().double()[cells].masked_fill(~present, 1.0)
-    matrices.diagonal(dim1=-2, dim2=-1).add_(noise)
+    matrices = covariances_among(operator, cells)
+    if not bool(present.all()):
+        matrices.masked_fill_(~(present[:, :, None] & present[:, None, :]), 0.0)
+        matrices.diagonal(dim1=-2, dim2=-1).masked_fill_(~present, 1.0)
     return matrices
+
+
+def covariances_among(operator: LatentKronecker, cells: Tensor) -> Tensor:
+    """The entries of A among the cells of every group, (b, m, m), of which only the lower triangles are computed.
+
+    cells: observed ones, (b, m)
+    """
+    size = cells.shape[1]
+    found = operator.noise.new_zeros(len(cells), size, size, dtype=torch.float64)
+    for start in range(0, size, COLUMNS):
+        columns = slice(start, start + COLUMNS)
+        found[:, start:, columns] = operator.latent_entries(cells[:, start:, None], cells[:, None, columns])
+    found.diagonal(dim1=-2, dim2=-1).add_(operator.noise_diagonal().double()[cells])
+    return found
 
 
 def lower_triangle(size: int, device: torch.device) -> tuple[Tensor, Tensor]:

@@ -13,7 +13,7 @@ from torch.utils.checkpoint import checkpoint
 
 from lkgp.errors import InputError
 from lkgp.linalg.circles import Circles
-from lkgp.linalg.factors.base import WORK_ENTRIES, CovarianceFunction, Factor
+from lkgp.linalg.factors.base import WORK_ENTRIES, CovarianceFunction, Factor, looked_up
 from lkgp.linalg.factors.structured import StructuredFactor
 from lkgp.linalg.fourier import inverse, transform
 from lkgp.linalg.noise_roots import PIVOTED, TOLERATED, MatrixRoot, NoiseRoot
@@ -197,8 +197,7 @@ class CirclesFactor(StructuredFactor):
         return total * (frequency_counts(self.period, total) / self.period)[:, None, None]
 
     def gather_weights(self, rows: Tensor, columns: Tensor, weights: Tensor) -> Tensor:
-        lag, first, second = self._places(rows, columns)
-        places = (lag * self.num_rows + first) * self.num_rows + second
+        places = self._places(rows, columns)
         of_table = torch.bincount(places, weights, minlength=self.table.numel()).view(self.table.shape)
         # T_l = 1 / L sum_f c_f cos(2 pi f l / L) S_f over half of the frequencies, each of which counts c_f times
         lags = torch.arange(len(of_table), device=of_table.device)
@@ -242,15 +241,15 @@ class CirclesFactor(StructuredFactor):
         return self.table[0].diagonal()[self.index // self.length]
 
     def _get_indices(self, row_index: Tensor, col_index: Tensor, *batch_indices: Tensor) -> Tensor:
-        return self.table[self._places(row_index, col_index)]
+        return looked_up(self.table.flatten(), self._places(row_index, col_index))
 
-    def _places(self, rows: Tensor, columns: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The lags between points, and the rows on which they lie, in the shape of these indices."""
+    def _places(self, rows: Tensor, columns: Tensor) -> Tensor:
+        """The places in the flattened table of the lags between points and the circles on which they lie."""
         first, second = self.index[rows], self.index[columns]
         lag = (first % self.length - second % self.length).abs()
         if self.closed:
             lag = torch.minimum(lag, self.length - lag)
-        return lag, first // self.length, second // self.length
+        return (lag * self.num_rows + first // self.length).mul_(self.num_rows).add_(second // self.length)
 
 
 def frequency_counts(period: int, like: Tensor) -> Tensor:

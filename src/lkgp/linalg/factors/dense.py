@@ -6,7 +6,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from lkgp.linalg.factors.base import CovarianceFunction, Factor
+from lkgp.linalg.factors.base import CovarianceFunction, Factor, looked_up
 
 
 class DenseFactor(Factor):
@@ -72,4 +72,6 @@ class DenseFactor(Factor):
         return self.entries_diagonal()
 
     def _get_indices(self, row_index: Tensor, col_index: Tensor, *batch_indices: Tensor) -> Tensor:
-        return self.tensor[(*batch_indices, row_index, col_index)]
+        if batch_indices or not self.tensor.is_contiguous():
+            return self.tensor[(*batch_indices, row_index, col_index)]
+        return looked_up(self.tensor.flatten(), row_index * self.tensor.shape[1] + col_index)

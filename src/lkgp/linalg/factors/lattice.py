@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from lkgp.errors import InputError
-from lkgp.linalg.factors.base import WORK_ENTRIES, CovarianceFunction, Factor
+from lkgp.linalg.factors.base import WORK_ENTRIES, CovarianceFunction, Factor, looked_up
 from lkgp.linalg.factors.structured import StructuredFactor
 from lkgp.linalg.factors.toeplitz import is_regular
 from lkgp.linalg.fourier import fast_lengths, inverse, transform
@@ -194,7 +194,7 @@ class LatticeFactor(StructuredFactor):
         return self.table[origin].expand(len(self.index))
 
     def _get_indices(self, row_index: Tensor, col_index: Tensor, *batch_indices: Tensor) -> Tensor:
-        return self.table.flatten()[self._places(row_index, col_index)]
+        return looked_up(self.table.flatten(), self._places(row_index, col_index))
 
     def _places(self, rows: Tensor, columns: Tensor) -> Tensor:
         """The places in the flattened table of the lags between points, in the shape of these indices."""

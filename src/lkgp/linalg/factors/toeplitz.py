@@ -7,7 +7,7 @@ import torch
 from scipy.fft import next_fast_len
 from torch import Tensor
 
-from lkgp.linalg.factors.base import WORK_ENTRIES, CovarianceFunction, Factor
+from lkgp.linalg.factors.base import WORK_ENTRIES, CovarianceFunction, Factor, looked_up
 from lkgp.linalg.noise_roots import PIVOTED, MatrixRoot, NoiseRoot, SumRoot, circulant_root
 
 # Below this many points, a dense product is faster than the FFT of a Toeplitz factor; `scripts/calibrate_costs.py`
@@ -151,4 +151,5 @@ class ToeplitzFactor(Factor):
         return self.column[..., :1].expand(self.column.shape)
 
     def _get_indices(self, row_index: Tensor, col_index: Tensor, *batch_indices: Tensor) -> Tensor:
-        return self.column[(*batch_indices, (row_index - col_index).abs())]
+        lags = (row_index - col_index).abs()
+        return self.column[(*batch_indices, lags)] if batch_indices else looked_up(self.column, lags)

@@ -1,4 +1,4 @@
-"""Vecchia's approximation: every cell given its most correlated earlier cells, for kernels too rough for modes.
+"""Vecchia's approximation: every cell given correlated earlier cells, for kernels too rough for modes.
 
     M^-1  =  U^T F^-1 U  =  W^T W,      U = I - B,      W = F^-1/2 U.
 
@@ -76,7 +76,7 @@ class VecchiaInverse(Preconditioner):
 
 @dataclass(frozen=True)
 class Vecchia(PreconditionerSettings):
-    """Each cell given its most correlated earlier cells, for rough kernels and short ranges.
+    """Each cell given correlated earlier cells, for rough kernels and short ranges.
 
     neighbours: how many; seed: of the random order of the cells
     """
