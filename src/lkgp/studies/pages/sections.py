@@ -31,7 +31,9 @@ def measured_on(records: Sequence[Record]) -> str:
     if not complete:
         return ""
     machine = complete[-1]["hardware"]
-    packages = ", ".join(f"{name} {number}" for name, number in complete[-1]["versions"].items())
+    # a record names the packages that were installed for it
+    known = {name: number for record in complete for name, number in record["versions"].items()}
+    packages = ", ".join(f"{name} {number}" for name, number in known.items())
     days = sorted({record["date"] for record in complete})
     dates = days[0] + (f" to {days[-1]}" if len(days) > 1 else "")
     threads = "1 thread" if machine["threads"] == 1 else f"{machine['threads']} threads"
