@@ -81,7 +81,7 @@ def test_the_gradient_has_little_variance():
     scatter = {}
     for name, method in {
         "draws": ObservationSpace(rtol=1e-8),
-        "neighbours": ObservationSpace(preconditioner=Vecchia(30), rtol=1e-8),
+        "neighbours": ObservationSpace(preconditioner=Vecchia(45), rtol=1e-8),
     }.items():
         found = []
         for seed in range(10):
@@ -92,9 +92,7 @@ def test_the_gradient_has_little_variance():
         error = np.std(found, axis=0, ddof=1) / math.sqrt(len(found))
         assert (np.abs(np.mean(found, axis=0) - expected) < 5 * error + 1e-3).all()
         scatter[name] = np.std(found, axis=0)
-    ratio = scatter["neighbours"] / scatter["draws"]
-    assert ratio.mean() < 0.4
-    assert ratio.max() < 0.7
+    assert (scatter["neighbours"] < 0.4 * scatter["draws"]).all()
 
 
 @pytest.mark.parametrize("kernel", ["rough", "smooth", "little noise"])

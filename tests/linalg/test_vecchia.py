@@ -51,17 +51,33 @@ def test_all_earlier_cells_make_it_exact(places_and_times):
     np.testing.assert_allclose(root @ root.T, matrix, atol=1e-12)
 
 
-def test_each_row_predicts_a_cell_from_its_neighbours(places_and_times):
+def losses_along_factors(operator):
+    """-log(correlation) of every pair of cells along each factor, (d, n, n)."""
+    found = []
+    for factor, axis in zip(operator.terms[0], operator.grid.axis_index, strict=True):
+        covariance = factor.dense().numpy()
+        deviations = np.sqrt(np.diag(covariance))
+        found.append(-np.log(covariance / deviations / deviations[:, None])[np.ix_(axis, axis)])
+    return np.array(found)
+
+
+def test_each_row_predicts_a_cell_from_its_neighbours(places_and_times, monkeypatch):
     """M^-1 = U^T F^-1 U from the definition, cell by cell, in NumPy."""
     matrix = dense(places_and_times)
     n = len(matrix)
+    # so that all earlier cells are candidates
+    monkeypatch.setattr("lkgp.linalg.correlated_cells.CANDIDATES", n)
     inverse = Vecchia(neighbours=5, seed=2).build(places_and_times)
     order = np.random.default_rng(2).permutation(n)
     predictions, variances = np.zeros((n, n)), np.zeros(n)
-    neighbours = earlier_by_correlation(places_and_times, torch.from_numpy(order), 5).numpy()
+    losses = losses_along_factors(places_and_times)
     for position, i in enumerate(order):
-        assert (neighbours[position] >= 0).sum() == min(5, position)
-        chosen = order[neighbours[position][neighbours[position] >= 0]]
+        before = order[:position]
+        total, largest = losses[:, i, before].sum(axis=0), losses[:, i, before].max(axis=0)
+        best = np.argsort(total)[:3]
+        # then the smallest box, its corners first
+        others = np.setdiff1d(np.argsort(largest - 1e-3 * total), best, assume_unique=True)[: 5 - len(best)]
+        chosen = before[np.concatenate([best, others])]
         weights = np.linalg.solve(matrix[np.ix_(chosen, chosen)], matrix[chosen, i])
         predictions[i, chosen] = weights
         variances[i] = matrix[i, i] - matrix[i, chosen] @ weights
