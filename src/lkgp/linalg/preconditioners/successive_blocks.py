@@ -32,8 +32,10 @@ from lkgp.settings import check_positive
 
 # The most places, whose covariances are one dense matrix, and the fewest points of the long axis.
 MOST_PLACES, FEWEST_TIMES = 1000, 256
-# Blocks are treated together as long as their matrices have at most this many entries (64 MB in float64).
-BLOCK_ENTRIES = 2**23
+# Blocks are treated together as long as their matrices have at most this many entries (8 MB in float64).
+BLOCK_ENTRIES = 2**20
+# The same for modes at the cells of blocks (8 MB in float32), which a cache holds.
+MODE_ENTRIES = 2**21
 
 
 def long_axis(grid: PartialGrid) -> int | None:
@@ -116,11 +118,11 @@ class SuccessiveInverse(Preconditioner):
         self.widths = (self.modes.rank, grid.num_observed)
 
     def solve(self, rhs: Tensor) -> Tensor:
-        z = self.rows.transposed_times(self.rows.times(rhs))
+        z = self.rows.squared_times(rhs)
         if self.modes.rank == 0:
             return z
         weights = torch.cholesky_solve(self.modes.transposed(z).double(), self.root_of_h)
-        return z - self.rows.transposed_times(self.rows.times(self.modes.of(weights.to(rhs.dtype))))
+        return z - self.rows.squared_times(self.modes.of(weights.to(rhs.dtype)))
 
     def root(self, weights: Tensor) -> Tensor:
         # G = [U, W^-1]
@@ -170,11 +172,15 @@ class BlockBuilder:
 
     def _add_to_gram(self, rows: Tensor, modes: Sequence[tuple[Tensor, Tensor]]) -> None:
         """Add (W U)^T W U of some blocks to H; modes: B (w, a) and Q (m, w, r) of every set."""
-        if modes:
-            # (W U)_ig,ar = sum_w W_igw B_wa Q_iwr
-            parts = [torch.einsum("igw,wa,iwr->igar", rows, b.float(), q.float()).flatten(2) for b, q in modes]
-            whole = torch.cat(parts, dim=2).flatten(0, 1)
-            self.gram += (whole.mT @ whole).double()
+        if not modes:
+            return
+        step = max(1, MODE_ENTRIES // (rows.shape[2] * self.modes.rank))
+        for start in range(0, len(rows), step):
+            some = slice(start, start + step)
+            # U at the cells of every block, (m, w, a r)
+            parts = [(b.float()[:, :, None] * q[some].float()[:, :, None]).flatten(2) for b, q in modes]
+            seen = (rows[some] @ torch.cat(parts, dim=2)).flatten(0, 1)
+            self.gram += (seen.mT @ seen).double()
 
 
 @dataclass(frozen=True)
