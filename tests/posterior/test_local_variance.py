@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 import torch
 from cases import CASES, name
+from gpytorch.kernels import MaternKernel, ScaleKernel
 
-from lkgp import ConjugateGradients, Iterative, Plan, condition
+from lkgp import ConjugateGradients, Iterative, LatentKroneckerGP, Plan, condition, from_array
 from lkgp.posterior import local_variance
 from lkgp.posterior.local_variance import compact_groups, near_variance
 
@@ -139,3 +140,25 @@ def test_the_accuracy_is_judged_at_groups_of_neighbours(case):
         apart = np.sort(np.linalg.norm(every - own[0], axis=1))
         found = np.sort(np.linalg.norm(own - own[0], axis=1))
         np.testing.assert_allclose(found, apart[: len(found)], atol=1e-12)
+
+
+def test_single_precision_changes_little_where_it_is_used(monkeypatch):
+    """A standard deviation changes by less than a thousandth at the least noise for which float32 is used."""
+    rng = np.random.default_rng(0)
+    coords = [rng.random((30, 2)), np.arange(20.0)[:, None]]
+    values = np.where(rng.random((30, 20)) < 0.6, rng.standard_normal((30, 20)), np.nan)
+    kernels = [ScaleKernel(MaternKernel(nu=1.5)), MaternKernel(nu=2.5)]
+    for kernel, length in ((kernels[0].base_kernel, 0.5), (kernels[1], 8.0)):
+        kernel.lengthscale = length
+    for noise, changes in ((1.01 * local_variance.LEAST_NOISE_OF_SINGLE, True), (1e-6, False)):
+        model = LatentKroneckerGP([k.double() for k in kernels], noise=noise * float(kernels[0].outputscale.detach())).double()
+        posterior = condition(model, from_array(coords, values), Plan(METHOD, ""))
+        found = {}
+        for least in (10**9, 1):
+            monkeypatch.setattr(local_variance, "FEW_DRAWS_PAY", least)
+            found[least] = near(posterior, coords, 8, 64)
+        exact, rounded = (found[least].near.sqrt().numpy() for least in (10**9, 1))
+        assert (np.abs(rounded / exact - 1).max() > 0) == changes
+        assert np.abs(rounded / exact - 1).max() < 1e-3
+        farther = [found[least].farther.numpy() for least in (10**9, 1)]
+        np.testing.assert_allclose(farther[1], farther[0], atol=1e-3 * exact.min() ** 2)

@@ -157,6 +157,11 @@ class LatentKronecker(LinearOperator):
             found.append(of_term)
         return found
 
+    def rounded(self, dtype: torch.dtype) -> "LatentKronecker":
+        """A in another precision."""
+        factors = [factor.rounded(dtype) for term in self.terms for factor in term]
+        return LatentKronecker(*factors, self.noise.to(dtype), grid=self.grid, num_terms=len(self.terms))
+
     def latent_diagonal(self) -> Tensor:
         """The diagonal of P K P^T, (n,)."""
         parts = [

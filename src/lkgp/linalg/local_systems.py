@@ -58,17 +58,17 @@ def local_covariances(operator: LatentKronecker, cells: Tensor, present: Tensor)
     return matrices
 
 
-def covariances_among(operator: LatentKronecker, cells: Tensor) -> Tensor:
+def covariances_among(operator: LatentKronecker, cells: Tensor, dtype: torch.dtype = torch.float64) -> Tensor:
     """The entries of A among the cells of every group, (b, m, m), of which only the lower triangles are computed.
 
     cells: observed ones, (b, m)
     """
     size = cells.shape[1]
-    found = operator.noise.new_zeros(len(cells), size, size, dtype=torch.float64)
+    found = operator.noise.new_zeros(len(cells), size, size, dtype=dtype)
     for start in range(0, size, COLUMNS):
         columns = slice(start, start + COLUMNS)
         found[:, start:, columns] = operator.latent_entries(cells[:, start:, None], cells[:, None, columns])
-    found.diagonal(dim1=-2, dim2=-1).add_(operator.noise_diagonal().double()[cells])
+    found.diagonal(dim1=-2, dim2=-1).add_(operator.noise_diagonal()[cells].to(dtype))
     return found
 
 

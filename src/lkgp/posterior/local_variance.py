@@ -27,7 +27,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lkgp.linalg.kronecker import sum_of
+from lkgp.linalg.kronecker import LatentKronecker, sum_of
 from lkgp.linalg.local_systems import BLOCK_ENTRIES, covariances_among, positive_cholesky
 from lkgp.linalg.neighbours import compact_groups
 from lkgp.linalg.triangular import TriangularSolves
@@ -58,6 +58,9 @@ TOO_LARGE = 1.5
 ABOUT_AS_GOOD = 1.5
 # The least share of v in v_near that is distinguished from zero.
 LEAST_SHARE = 1e-3
+# With that many observations, systems of the nearest ones are solved in float32 where the noise is at least this share
+# of the prior variance: rounding then changes a standard deviation by less than a thousandth.
+LEAST_NOISE_OF_SINGLE = 1e-2
 
 
 @dataclass(frozen=True, eq=False)
@@ -214,8 +217,9 @@ def near_variance(
         whole = whole[cells]
     data = posterior.system.operator @ weights
     near, farther = (weights.new_zeros(len(cells), dtype=torch.float64) for _ in range(2))
+    operator = small_systems_operator(posterior.system.precise_operator)
     for group, chosen in _near_groups(posterior, targets, groups, nearest):
-        predictors, error = _near_predictors(posterior, [x[group] for x in targets], chosen)
+        predictors, error = _near_predictors(posterior, operator, [x[group] for x in targets], chosen)
         # c^T A^-1 z - w^T z_N
         difference = whole[group] - torch.einsum("gmb,gms->gbs", predictors.to(data), data[chosen])
         near[group.flatten()] = error.flatten()
@@ -272,22 +276,34 @@ def _near_groups(
         yield torch.as_tensor(block, device=device), torch.as_tensor(chosen, device=device)
 
 
-def _near_predictors(posterior: Any, targets: Sequence[Tensor], chosen: Tensor) -> tuple[Tensor, Tensor]:
+def small_systems_operator(operator: LatentKronecker) -> LatentKronecker:
+    """A in float32 where there are many systems of nearest observations, all well-conditioned; elsewhere as it is."""
+    if operator.grid.num_observed < FEW_DRAWS_PAY:
+        return operator
+    well_conditioned = bool(operator.noise.min() >= LEAST_NOISE_OF_SINGLE * operator.latent_diagonal().max())
+    return operator.rounded(torch.float32) if well_conditioned else operator
+
+
+def _near_predictors(
+    posterior: Any, operator: LatentKronecker, targets: Sequence[Tensor], chosen: Tensor
+) -> tuple[Tensor, Tensor]:
     """The weights (g, m, b) of the best predictors of cells from the chosen observations, and their errors (g, b).
 
+    operator: A, in the precision of these systems
     targets: the coordinates of the cells along every factor, (g, b, d_k)
     chosen: indices of observations, (g, m)
     """
-    operator, grid, model = posterior.system.precise_operator, posterior.data.grid, posterior.model
+    grid, model, dtype = posterior.data.grid, posterior.model, operator.noise.dtype
     near = [points[axis[chosen]] for points, axis in zip(grid.coords, grid.axis_index, strict=True)]
-    root, _ = positive_cholesky(covariances_among(operator, chosen))
+    root, _ = positive_cholesky(covariances_among(operator, chosen, dtype))
     cross = sum_of(
         reduce(torch.mul, [term.cross_factor(k, x, z) for k, (x, z) in enumerate(zip(near, targets, strict=True))])
         for term in model.terms
-    ).double()
+    ).to(dtype)
     flat = [x.flatten(0, 1) for x in targets]
     prior = sum_of(reduce(torch.mul, [term.factor_variance(k, x) for k, x in enumerate(flat)]) for term in model.terms)
     # With A_NN = L L^T and V = L^-1 C: W = L^-T V and v_near = k_** - sum of V^2
     solves = TriangularSolves(root)
     explained = solves.forward(cross)
-    return solves.backward(explained), prior.double().view(len(chosen), -1) - explained.square().sum(dim=1)
+    known = explained.square().sum(dim=1, dtype=torch.float64)
+    return solves.backward(explained), prior.double().view(len(chosen), -1) - known
