@@ -88,15 +88,21 @@ class Composite:
     def _signal(self, factors: Sequence[Sequence[Tensor]]) -> Tensor:
         """K of every part, (b, m, m), zero where padded; without a derivative.
 
-        Part by part: a matrix of one part stays in the cache, those of all do not.
+        Part by part: a matrix of one part stays in the cache, those of all do not. The next call overwrites the result:
+        new memory for every one would cost as much as filling it.
         """
-        found = self.present.new_zeros(*self.present.shape, self.present.shape[1])
+        found = self._matrices
         for part, size in enumerate(self.sizes):
             found[part, :size, :size] = sum_of(reduce(torch.mul, term) for term in self._expanded(factors, part))
         return found
 
+    @cached_property
+    def _matrices(self) -> Tensor:
+        """One matrix for every part, (b, m, m), zero where padded."""
+        return self.present.new_zeros(*self.present.shape, self.present.shape[1])
+
     def signal(self, model: LatentKroneckerGP) -> Tensor:
-        """K of every part, (b, m, m), zero where padded; without a derivative."""
+        """K of every part, (b, m, m), zero where padded, until the next evaluation; without a derivative."""
         return self._signal(self.factors(model))
 
     def noise(self, model: LatentKroneckerGP) -> Tensor:
