@@ -15,6 +15,7 @@ import lkgp.data.subsets
 import lkgp.fitting.objective
 from lkgp import BFGS, Direct, InputError, from_array
 from lkgp.data.subsets import clustered, coarse_levels, thin
+from lkgp.fitting.contrast import Contrast
 from lkgp.fitting.information import average_information
 from lkgp.fitting.objective import Objective
 from lkgp.fitting.optimizers.bfgs import with_sufficient_noise
@@ -61,7 +62,7 @@ def test_the_average_information_is_that_of_the_dense_covariance(case):
     model, data = case.build(), case.data()
     system = Direct(axis=0).system(model, data, columns=1).reduction
     weights = system.solve(model.residuals(data).detach()[:, None])[:, 0]
-    found = average_information(model, data, weights, system.solve, list(model.parameters())).numpy()
+    found = average_information(model, Contrast(data), weights, system.solve, list(model.parameters())).numpy()
     dense = dense_information(model, case, data)
     np.testing.assert_allclose(found, dense, atol=5e-3 * np.abs(dense).max())
 
@@ -71,9 +72,9 @@ def test_priors_add_to_the_information():
     model, data = case.build(), case.data()
     system = Direct(axis=0).system(model, data, columns=1).reduction
     weights = system.solve(model.residuals(data).detach()[:, None])[:, 0]
-    without = average_information(model, data, weights, system.solve, list(model.parameters()))
+    without = average_information(model, Contrast(data), weights, system.solve, list(model.parameters()))
     model.likelihood.register_prior("noise_prior", GammaPrior(50.0, 500.0), "noise")
-    added = average_information(model, data, weights, system.solve, list(model.parameters())) - without
+    added = average_information(model, Contrast(data), weights, system.solve, list(model.parameters())) - without
     raw = model.likelihood.raw_noise
     density = model.log_prior()
     (first,) = torch.autograd.grad(density, [raw], create_graph=True)

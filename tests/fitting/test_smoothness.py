@@ -161,3 +161,40 @@ def test_a_fit_begins_at_given_values_or_keeps_them():
     searched = LKGP(kernels, optimizer=BFGS(fitted_on=300)).fit(coords, values)
     assert not any("starting values" in note for note in searched.report_.notes)
     assert searched.report_.log_likelihood > kept.report_.log_likelihood
+
+
+@pytest.mark.parametrize("width", [1, 2, 3])
+def test_the_information_is_that_of_the_dense_parts(width, monkeypatch):
+    monkeypatch.setattr(parts_module, "PART_OBSERVATIONS", 50)
+    monkeypatch.setattr(parts_module, "WHOLE", 60)
+    sizes = {1: (300,), 2: (15, 20), 3: (5, 8, 7)}[width]
+    data = from_array(*field((1.5,) * width, (2.0,) * width, sizes))
+    parts = make_parts(data, seed=3).parts
+    assert len({part.grid.num_observed for part in parts}) > 1 or width != 2
+    model, composite = blank(width), Composite(parts, data)
+    parameters = [p for p in model.parameters() if p.requires_grad]
+
+    def dense(part):
+        cells = part.grid.index.numpy()
+        found = np.ones((1, 1))
+        for kernel, x in zip(model.kernels, part.grid.coords, strict=True):
+            found = np.kron(found, kernel(x).to_dense().detach().numpy())
+        return found[np.ix_(cells, cells)] + model.noise_variance().item() * np.eye(len(cells))
+
+    expected = 0.0
+    for part in composite.coarse.parts:
+        covariance, y = dense(part), part.values.numpy()
+        weights, columns, means = np.linalg.solve(covariance, y), [], []
+        for p in parameters:
+            p.data += 1e-5
+            above = dense(part)
+            p.data -= 2e-5
+            columns.append((above - dense(part)) / 2e-5 @ weights)
+            p.data += 1e-5
+            means.append(any(p is one for one in model.mean.parameters()))
+        found = 0.5 * np.stack(columns) @ np.linalg.solve(covariance, np.stack(columns, axis=1))
+        found[means.index(True), means.index(True)] = np.linalg.inv(covariance).sum()
+        expected += found / max(1.0, y @ weights / len(y))
+    expected *= composite.num_observed / composite.coarse.num_observed
+    found = composite.information(model, parameters).numpy()
+    np.testing.assert_allclose(found, expected, atol=1e-3 * np.abs(expected).max())

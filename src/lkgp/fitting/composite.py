@@ -9,7 +9,7 @@ all others and have a residual of zero and a variance of one, so that they contr
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, reduce
+from functools import cache, cached_property, reduce
 
 import numpy as np
 import torch
@@ -17,8 +17,8 @@ from torch import Tensor
 
 from lkgp.data.readers import Observations
 from lkgp.fitting import trust_region
-from lkgp.fitting.contrast import log_prior
-from lkgp.fitting.information import average_information
+from lkgp.fitting.contrast import Contrast
+from lkgp.fitting.information import STEP, information_along, of_mean, owners
 from lkgp.fitting.objective import Evaluation, Progress
 from lkgp.fitting.parameters import FreeParameters
 from lkgp.fitting.parts import LEVELS
@@ -44,6 +44,7 @@ class Composite:
 
     def __init__(self, parts: Sequence[Observations], data: Observations, progress: Progress | None = None) -> None:
         self.parts, self.data, self.progress, self.evaluations = parts, data, progress, 0
+        self.contrast = Contrast(data)
         self.sizes = [part.grid.num_observed for part in parts]
         self.num_observed = sum(self.sizes)
         self.present = self._padded([torch.ones_like(part.values) for part in parts], 0.0)  # (b, m)
@@ -87,15 +88,21 @@ class Composite:
     def _signal(self, factors: Sequence[Sequence[Tensor]]) -> Tensor:
         """K of every part, (b, m, m), zero where padded; without a derivative.
 
-        Part by part: a matrix of one part stays in the cache, those of all do not.
+        Part by part: a matrix of one part stays in the cache, those of all do not. The next call overwrites the result:
+        new memory for every one would cost as much as filling it.
         """
-        found = self.present.new_zeros(*self.present.shape, self.present.shape[1])
+        found = self._matrices
         for part, size in enumerate(self.sizes):
             found[part, :size, :size] = sum_of(reduce(torch.mul, term) for term in self._expanded(factors, part))
         return found
 
+    @cached_property
+    def _matrices(self) -> Tensor:
+        """One matrix for every part, (b, m, m), zero where padded."""
+        return self.present.new_zeros(*self.present.shape, self.present.shape[1])
+
     def signal(self, model: LatentKroneckerGP) -> Tensor:
-        """K of every part, (b, m, m), zero where padded; without a derivative."""
+        """K of every part, (b, m, m), zero where padded, until the next evaluation; without a derivative."""
         return self._signal(self.factors(model))
 
     def noise(self, model: LatentKroneckerGP) -> Tensor:
@@ -122,13 +129,16 @@ class Composite:
         if root is None:
             return -math.inf
         z = TriangularSolves(root).forward(r[:, :, None])
-        return self._total(model, z.square().sum(), root)
+        return self._total(z.square().sum(), root) + float(self._apart_from_means(model))
 
-    def _total(self, model: LatentKroneckerGP, squares: Tensor, root: Tensor) -> float:
+    def _total(self, squares: Tensor, root: Tensor) -> float:
         log_det = 2 * root.diagonal(dim1=1, dim2=2).log().sum()
-        scatter = sum(float(model.log_scatter(part)) for part in self.parts)
-        found = -0.5 * float(squares + log_det + self.num_observed * math.log(2 * math.pi))
-        return found + scatter + float(log_prior(model, self.data))
+        return -0.5 * float(squares + log_det + self.num_observed * math.log(2 * math.pi))
+
+    def _apart_from_means(self, model: LatentKroneckerGP) -> Tensor:
+        """The log prior and the part of the log density that the means do not carry, a scalar."""
+        found = self.contrast.log_prior(model)
+        return found + sum(model.log_scatter(part) for part in self.parts if part.scatter is not None)
 
     def value_and_gradient(self, model: LatentKroneckerGP) -> float:
         """The same, with its gradient added to that of the parameters of the model."""
@@ -140,10 +150,13 @@ class Composite:
         inverse = inverse_from_cholesky(root)
         weights = inverse @ r.detach()[:, :, None]
         # d log p = tr(G dA) - a^T dr  with  a = A^-1 r  and  G = 1/2 (a a^T - A^-1)
+        # Symmetric: LAPACK leaves columns next to each other, but rows are faster here.
         slopes = inverse.baddbmm_(weights, weights.mT, beta=-0.5, alpha=0.5)
+        slopes = slopes if slopes.is_contiguous() else slopes.mT
         with torch.enable_grad():
             linear = (slopes.diagonal(dim1=1, dim2=2) * noise).sum() - (weights[:, :, 0] * r).sum()
-            linear = linear + log_prior(model, self.data) + sum(model.log_scatter(part) for part in self.parts)
+            apart = self._apart_from_means(model)
+            linear = linear + apart
         roots, gradients = [linear], [torch.ones_like(linear)]
         slopes_by = [[torch.zeros_like(one) for one in term] for term in factors]
         for part, size in enumerate(self.sizes):
@@ -160,7 +173,7 @@ class Composite:
         torch.autograd.backward([one for one, _ in pairs], [by for _, by in pairs])
         self.evaluations += 1
         with torch.no_grad():
-            total = self._total(model, (r * weights[:, :, 0]).sum(), root)
+            total = self._total((r * weights[:, :, 0]).sum(), root) + float(apart)
         if self.progress is not None:
             self.progress(self.evaluations, total / self.num_observed)
         return total
@@ -176,15 +189,95 @@ class Composite:
     @torch.no_grad()
     def information(self, model: LatentKroneckerGP, parameters: list[Tensor]) -> Tensor:
         """About the information of all parts on the entries of `parameters`, (P, P), from that of the coarse ones."""
-        coarse = self.coarse
-        root, found = coarse.factor(coarse.signal(model), coarse.noise(model)), []
+        return self.coarse._information(model, parameters) * (self.num_observed / self.coarse.num_observed)
+
+    def _information(self, model: LatentKroneckerGP, parameters: list[Tensor]) -> Tensor:
+        factors = self.factors(model)
+        root = self.factor(self._signal(factors), self.noise(model))
         if root is None:
             raise torch.linalg.LinAlgError("the covariance of a part is not positive definite")
-        for part, size, padded in zip(coarse.parts, coarse.sizes, inverse_from_cholesky(root), strict=True):
-            inverse = padded[:size, :size]
-            weights = inverse @ model.residuals(part)
-            found.append(average_information(model, part, weights, inverse.matmul, parameters))
-        return sum_of(found) * (self.num_observed / coarse.num_observed)
+        solves = TriangularSolves(root)
+        weights = solves.backward(solves.forward(self.residuals(model)[:, :, None]))  # (b, m, 1)
+        columns = self._directions(model, factors, weights[:, :, 0], parameters)
+        solved, found = solves.backward(solves.forward(columns)), []
+        for part, size in enumerate(self.sizes):
+            found.append(
+                information_along(
+                    model,
+                    self.contrasts[part],
+                    weights[part, :size, 0],
+                    columns[part, :size],
+                    lambda _, part=part, size=size: solved[part, :size],  # type: ignore[misc]
+                    parameters,
+                )
+            )
+        return sum_of(found)
+
+    @cached_property
+    def contrasts(self) -> list[Contrast]:
+        """The prior for each part alone."""
+        return [Contrast(part) for part in self.parts]
+
+    def _directions(
+        self,
+        model: LatentKroneckerGP,
+        factors: Sequence[Sequence[Tensor]],
+        weights: Tensor,
+        parameters: Sequence[Tensor],
+    ) -> Tensor:
+        """dA_j a of every part for each entry of `parameters`, or sqrt(2) dm_j if it is of the mean, (b, m, P).
+
+        weights: a of every part, (b, m)
+        """
+        noise, r, columns = self.noise(model), self.residuals(model), []
+        cells = self._scatter(weights)
+
+        @cache
+        def by_others(t: int, k: int) -> Tensor:
+            """The product of all factors but K_k of a term with a, over the points of all factors."""
+            found = cells
+            for j, factor in enumerate(factors[t]):
+                found = along(factor, j, found) if j != k else found
+            return found
+
+        for p, mean in zip(parameters, [of_mean(model, [p]).any() for p in parameters], strict=True):
+            flat, owned = p.data.view(-1), owners(model, p)
+            for i in range(len(flat)):
+                before = flat[i].clone()
+                flat[i] += STEP
+                column = 2**0.5 * (r - self.residuals(model)) if mean else (self.noise(model) - noise) * weights
+                for t, k in owned:
+                    changed = evaluate(model.terms[t].kernels[k], self.points[k]) - factors[t][k]
+                    column = column + self._gather(along(changed, k, by_others(t, k)))
+                flat[i] = before
+                columns.append(column / STEP)
+        return torch.stack(columns, dim=2)
+
+    @cached_property
+    def cells(self) -> list[Tensor]:
+        """Where the observations of every part are on the product of its padded points, (m,) each."""
+        if not self.pairs:
+            return [torch.arange(size, device=self.present.device) for size in self.sizes]
+        found = []
+        for part in self.parts:
+            flat = torch.zeros_like(part.grid.axis_index[0])
+            for x, index in zip(self.points, part.grid.axis_index, strict=True):
+                flat = flat * x.shape[1] + index
+            found.append(flat)
+        return found
+
+    def _scatter(self, rows: Tensor) -> Tensor:
+        """Values at the observations of every part (b, m) on the product of its points, (b, n_1, ..., n_d)."""
+        shape = [x.shape[1] for x in self.points]
+        found = rows.new_zeros(len(rows), math.prod(shape))
+        for part, (cells, size) in enumerate(zip(self.cells, self.sizes, strict=True)):
+            found[part, cells] = rows[part, :size]
+        return found.view(-1, *shape)
+
+    def _gather(self, values: Tensor) -> Tensor:
+        """The reverse of `_scatter`."""
+        flat = values.flatten(1)
+        return self._padded([flat[part, cells] for part, cells in enumerate(self.cells)], 0.0)
 
     @torch.no_grad()
     def best_scale(self, model: LatentKroneckerGP, ratios: Sequence[float]) -> tuple[float, float, float]:
@@ -207,6 +300,12 @@ class Composite:
             found = -0.5 * float(log_det + self.num_observed * (1 + math.log(2 * math.pi * scale)))
             best = max(best, (found, scale, scale * ratio * size))
         return best
+
+
+def along(factor: Tensor, k: int, values: Tensor) -> Tensor:
+    """K_k (b, n_k, n_k) times values (b, n_1, ..., n_d) along their factor k."""
+    moved = values.movedim(k + 1, 1)
+    return (factor @ moved.reshape(*moved.shape[:2], -1)).view(moved.shape).movedim(1, k + 1)
 
 
 @dataclass(frozen=True)

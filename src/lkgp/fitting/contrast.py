@@ -5,6 +5,8 @@ scales, until a posterior variance, of the size of the noise, is lost in the rou
 c = log(prior variance / limit), the log density is -1/2 (c / WIDTH)^2 for c > 0, and 0 for all other hyperparameters.
 """
 
+from functools import cached_property
+
 import torch
 from torch import Tensor
 
@@ -22,32 +24,62 @@ ALWAYS_ALLOWED = 100.0
 WIDTH = 0.3
 
 
-def log_prior(model: LatentKroneckerGP, data: Observations) -> Tensor:
-    """The log density of the model's own priors and of this one at the current hyperparameters, a scalar."""
-    with torch.no_grad():
-        allowed = float(_excess(model, data)) <= 0
-    return model.log_prior() if allowed else model.log_prior() - 0.5 * (_excess(model, data) / WIDTH).square()
+class Contrast:
+    """The prior for a model of some data. What depends on the data only is computed once: they may be many.
 
+    data: values (n,) on their grid
+    """
 
-@torch.no_grad()
-def contrast_notes(model: LatentKroneckerGP, data: Observations) -> list[str]:
-    """A note if the prior holds the fit."""
-    if float(_excess(model, data)) <= 0:
-        return []
-    ratio = float(_limit(model, data) / model.noise_diagonal(data).median())
-    return [
-        f"the prior variance was held near {ratio:.1g} times the noise variance: beyond it, posterior variances are "
-        "lost in rounding errors"
-    ]
+    def __init__(self, data: Observations) -> None:
+        self.data = data
 
+    def log_prior(self, model: LatentKroneckerGP) -> Tensor:
+        """The log density of the model's own priors and of this one at the current hyperparameters, a scalar."""
+        excess = self._excess(model)
+        # Where the prior is flat it has no derivative, not even one of zero.
+        if float(excess.detach()) <= 0:
+            return model.log_prior()
+        return model.log_prior() - 0.5 * (excess / WIDTH).square()
 
-def _excess(model: LatentKroneckerGP, data: Observations) -> Tensor:
-    """log(prior variance / limit), a scalar, with the largest prior variance on the grid."""
-    return torch.log(model.largest_variance(data.grid.coords) / _limit(model, data))
+    @torch.no_grad()
+    def notes(self, model: LatentKroneckerGP) -> list[str]:
+        """A note if the prior holds the fit."""
+        if float(self._excess(model)) <= 0:
+            return []
+        ratio = float(self._limit(model) / self._median_noise(model))
+        return [
+            f"the prior variance was held near {ratio:.1g} times the noise variance: beyond it, posterior variances "
+            "are lost in rounding errors"
+        ]
 
+    def _excess(self, model: LatentKroneckerGP) -> Tensor:
+        """log(prior variance / limit), a scalar, with the largest prior variance on the grid."""
+        return torch.log(model.largest_variance(self.data.grid.coords) / self._limit(model))
 
-def _limit(model: LatentKroneckerGP, data: Observations) -> Tensor:
-    """The largest prior variance whose rounding error is small compared with the smallest variance to be expected."""
-    noise = model.noise_diagonal(data).median()
-    by_noise = ROUNDING_ERROR * SMALLEST_SHARE * noise / variance_floor(torch.ones_like(noise))
-    return torch.maximum(by_noise, ALWAYS_ALLOWED * data.values.var(correction=0))
+    def _limit(self, model: LatentKroneckerGP) -> Tensor:
+        """The largest prior variance whose rounding error is small compared with the smallest variance to expect."""
+        noise = self._median_noise(model)
+        by_noise = ROUNDING_ERROR * SMALLEST_SHARE * noise / variance_floor(torch.ones_like(noise))
+        return torch.maximum(by_noise, self._always_allowed)
+
+    def _median_noise(self, model: LatentKroneckerGP) -> Tensor:
+        """The median of the diagonal of D, a scalar; the lower one of two."""
+        if self.data.noise_variance is not None:
+            return self._median_known_noise
+        variance = model.noise.measurement_variance(self.data)
+        # Division keeps the order of the counts, turned round.
+        return variance / self._middle_count if variance.ndim == 0 else (variance / self.data.counts).median()
+
+    @cached_property
+    def _always_allowed(self) -> Tensor:
+        return ALWAYS_ALLOWED * self.data.values.var(correction=0)
+
+    @cached_property
+    def _median_known_noise(self) -> Tensor:
+        assert self.data.noise_variance is not None
+        return self.data.noise_variance.median()
+
+    @cached_property
+    def _middle_count(self) -> Tensor:
+        """The median of the numbers of measurements, a scalar; the higher one of two."""
+        return -(-self.data.counts).median()

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from lkgp.data.readers import Observations
-from lkgp.fitting.contrast import log_prior
+from lkgp.fitting.contrast import Contrast
 from lkgp.linalg.products import kronecker_matmul
 from lkgp.model import LatentKroneckerGP
 
@@ -24,17 +24,31 @@ STEP = 1e-4
 @torch.no_grad()
 def average_information(
     model: LatentKroneckerGP,
-    data: Observations,
+    contrast: Contrast,
     weights: Tensor,
     solve: Callable[[Tensor], Tensor],
     parameters: list[Tensor],
 ) -> Tensor:
     """The information of all entries of `parameters`, in their order, including that of the priors, (P, P).
 
-    weights: a, (n,); solve: X -> A^-1 X for X (n, P)
+    contrast: of the data; weights: a, (n,); solve: X -> A^-1 X for X (n, P)
     """
-    weights = weights.to(data.values.dtype)
-    columns, is_mean = _directions(model, data, weights, parameters)
+    weights = weights.to(contrast.data.values.dtype)
+    columns = _directions(model, contrast.data, weights, parameters)
+    return information_along(model, contrast, weights, columns, solve, parameters)
+
+
+@torch.no_grad()
+def information_along(
+    model: LatentKroneckerGP,
+    contrast: Contrast,
+    weights: Tensor,
+    columns: Tensor,
+    solve: Callable[[Tensor], Tensor],
+    parameters: list[Tensor],
+) -> Tensor:
+    """The same, given dA_j a for each entry, or sqrt(2) dm_j if it belongs to the mean, `columns` (n, P)."""
+    data, is_mean = contrast.data, of_mean(model, parameters)
     information = 0.5 * columns.double().mT @ solve(columns).double()
     # If the data are further from the mean than the model expects, a and hence the information are too large by that
     # factor.
@@ -42,37 +56,46 @@ def average_information(
     information = (information + information.mT) / (2 * max(spread, 1.0))
     # The expected information between parameters of the mean and of the covariance is zero.
     information[is_mean[:, None] != is_mean] = 0.0
-    return information + _prior_information(model, data, parameters) + _scatter_information(model, data, parameters)
+    return information + _prior_information(model, contrast, parameters) + _scatter_information(model, data, parameters)
 
 
-def _directions(
-    model: LatentKroneckerGP, data: Observations, weights: Tensor, parameters: list[Tensor]
-) -> tuple[Tensor, Tensor]:
-    """dA_j a for each parameter, or sqrt(2) dm_j if it belongs to the mean, (n, P); and whether it does, (P,)."""
+def of_mean(model: LatentKroneckerGP, parameters: list[Tensor]) -> Tensor:
+    """Whether each entry of some parameters belongs to the mean, (P,)."""
+    own = {id(p) for p in model.mean.parameters()}
+    found = [id(p) in own for p in parameters for _ in range(p.numel())]
+    return torch.tensor(found, dtype=torch.bool, device=parameters[0].device)
+
+
+def owners(model: LatentKroneckerGP, parameter: Tensor) -> list[tuple[int, int]]:
+    """The terms t and factors k whose kernels have a parameter."""
+    return [
+        (t, k)
+        for t, term in enumerate(model.terms)
+        for k, kernel in enumerate(term.kernels)
+        if any(one is parameter for one in kernel.parameters())
+    ]
+
+
+def _directions(model: LatentKroneckerGP, data: Observations, weights: Tensor, parameters: list[Tensor]) -> Tensor:
+    """dA_j a for each parameter, or sqrt(2) dm_j if it belongs to the mean, (n, P)."""
     coords, index = data.grid.coords, data.grid.index
     factors = [term.factors(coords) for term in model.terms]
     noise, mean = model.noise_diagonal(data).clone(), model.mean.of(data).clone()
     cells = data.grid.scatter(weights[:, None])
-    of_mean = {id(p) for p in model.mean.parameters()}
+    mean_parameters = {id(p) for p in model.mean.parameters()}
 
     @cache
     def unchanged(t: int) -> Tensor:
         return kronecker_matmul(factors[t], cells)[0, index]
 
-    columns, is_mean = [], []
+    columns = []
     for p in parameters:
         flat = p.data.view(-1)
-        owned = [
-            (t, k)
-            for t, term in enumerate(model.terms)
-            for k, kernel in enumerate(term.kernels)
-            if any(q is p for q in kernel.parameters())
-        ]
+        owned = owners(model, p)
         for i in range(len(flat)):
-            is_mean.append(id(p) in of_mean)
             before = flat[i].clone()
             flat[i] += STEP
-            if is_mean[-1]:
+            if id(p) in mean_parameters:
                 column = 2**0.5 * (model.mean.of(data) - mean).expand(len(weights))
             else:
                 column = (model.noise_diagonal(data) - noise) * weights
@@ -87,7 +110,7 @@ def _directions(
                 column = column + (product if difference is not None else product - unchanged(t))
             flat[i] = before
             columns.append(column / STEP)
-    return torch.stack(columns, dim=1), torch.tensor(is_mean, device=weights.device)
+    return torch.stack(columns, dim=1)
 
 
 def _scatter_information(model: LatentKroneckerGP, data: Observations, parameters: list[Tensor]) -> Tensor:
@@ -112,11 +135,11 @@ def _scatter_information(model: LatentKroneckerGP, data: Observations, parameter
     return 0.5 * slopes.mT @ (more[:, None] * slopes)
 
 
-def _prior_information(model: LatentKroneckerGP, data: Observations, parameters: list[Tensor]) -> Tensor:
+def _prior_information(model: LatentKroneckerGP, contrast: Contrast, parameters: list[Tensor]) -> Tensor:
     """The positive semidefinite part of minus the second derivatives of the log priors, (P, P)."""
     total = sum(p.numel() for p in parameters)
     with torch.enable_grad():
-        density = log_prior(model, data)
+        density = contrast.log_prior(model)
         if not density.requires_grad:
             return torch.zeros(total, total, dtype=torch.float64, device=parameters[0].device)
         first = torch.autograd.grad(density, parameters, create_graph=True, allow_unused=True)

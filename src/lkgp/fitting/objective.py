@@ -11,7 +11,7 @@ from torch import Tensor
 
 from lkgp.data.readers import Observations
 from lkgp.errors import TooLargeError
-from lkgp.fitting.contrast import log_prior
+from lkgp.fitting.contrast import Contrast
 from lkgp.fitting.information import average_information
 from lkgp.fitting.parameters import FreeParameters
 from lkgp.inference import Likelihood, Method, Probes, columns_at_once, log_likelihood
@@ -64,7 +64,7 @@ class Objective:
         self.seed, self.max_memory, self.operators = seed, max_memory, operators
         # As many as the plan assumes, or more if memory allows.
         self.columns_at_once = max(1 + FIT_COLUMNS, columns_at_once(data.grid.num_cells, max_memory))
-        self.parameters = FreeParameters(model)
+        self.parameters, self.contrast = FreeParameters(model), Contrast(data)
         self.history: list[float] = []
         self.products = 0
         self.best_value, self.best = -math.inf, self.parameters.get()
@@ -107,7 +107,9 @@ class Objective:
         try:
             with torch.enable_grad():
                 likelihood = self._likelihood(value, expected)
-                objective = likelihood.objective + self.model.log_scatter(self.data) + log_prior(self.model, self.data)
+                objective = (
+                    likelihood.objective + self.model.log_scatter(self.data) + self.contrast.log_prior(self.model)
+                )
                 objective.backward()
         except (torch.linalg.LinAlgError, TooLargeError) as error:
             log.info("the likelihood could not be computed after evaluation %d: %s", len(self.history), error)
@@ -128,7 +130,7 @@ class Objective:
         def information() -> np.ndarray:
             self.parameters.set(here)
             tensors, scales = self.parameters.tensors, self.parameters.scales()
-            found = average_information(self.model, self.data, likelihood.weights, solve, tensors)
+            found = average_information(self.model, self.contrast, likelihood.weights, solve, tensors)
             return found.cpu().numpy() * scales * scales[:, None]
 
         return Evaluation(total, gradient, information, likelihood.trusted, likelihood.error)

@@ -13,7 +13,7 @@ from lkgp.data.readers import Observations
 from lkgp.data.subsets import largest_part, small_part, without_empty_points
 from lkgp.fitting.candidates import find_lengths
 from lkgp.fitting.comparison import DECISIVE, improvement
-from lkgp.fitting.contrast import contrast_notes
+from lkgp.fitting.contrast import Contrast
 from lkgp.fitting.exploration import MORE_OBSERVATIONS, Exploration, State, explore, get_state, set_state
 from lkgp.fitting.long_lengths import shorter_start
 from lkgp.fitting.objective import Evaluation, Objective, Progress
@@ -173,7 +173,7 @@ class Search:
         converged, reason = verdict(outcome)
         if not method.exact:
             notes.append(f"hyperparameters fitted by {type(picked).__name__} with estimated gradients, {chosen.why}")
-        notes += contrast_notes(self.model, self.data)
+        notes += Contrast(self.data).notes(self.model)
         seconds = time.perf_counter() - began
         return FitResult(self.model, chosen, picked, history, objective.products, converged, reason, seconds, notes)
 

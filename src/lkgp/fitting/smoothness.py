@@ -125,6 +125,15 @@ class Draft:
         assert found is not None
         return found
 
+    def state(self) -> list[Tensor]:
+        """The values of all parameters."""
+        return [p.detach().clone() for p in self.model.parameters()]
+
+    def take(self, state: Sequence[Tensor]) -> None:
+        """Set the values of all parameters to those of a draft of the same forms."""
+        for mine, known in zip(self.model.parameters(), state, strict=True):
+            mine.data.copy_(known)
+
     @property
     def num_free(self) -> int:
         return sum(p.numel() for p in self.model.parameters() if p.requires_grad)
@@ -190,14 +199,14 @@ class FormSearch:
     def start_all(self, draft: Draft) -> None:
         """Set the lengths of all cores at once, each core's to the same position between shortest and longest."""
         cores = [(k, core) for k, core in enumerate(draft.cores) if core is not None]
-        states = []
+        begun, states = draft.state(), []
         for positions in designs(len(cores)):
-            trial = copy.deepcopy(draft)
-            for (k, _), position in zip(cores, positions, strict=True):
-                for one in self.limits[k].lengths(trial.core(k)):
+            draft.take(begun)
+            for (k, core), position in zip(cores, positions, strict=True):
+                for one in self.limits[k].lengths(core):
                     one.set(position)
-            states.append(self._at_best_scale(trial))
-        take(draft, max(states, key=lambda one: one[0])[1])
+            states.append((self._to_best_scale(draft), draft.state()))
+        draft.take(max(states, key=lambda one: one[0])[1])
 
     def compare(
         self, draft: Draft, factor: int, forms: Sequence[Form], known: Sequence[tuple[Trial, Draft]]
@@ -250,38 +259,38 @@ class FormSearch:
         """The best starting values of the core of a factor."""
         tried = sorted(self._try_starts(begun, factor), key=lambda one: -one[0])
         own = sum(p.numel() for p in begun.core(factor).parameters())
-        return [start for _, start in tried[: RICH_STARTS if own > 1 else 1]]
+        starts = []
+        for _, state in tried[: RICH_STARTS if own > 1 else 1]:
+            starts.append(copy.deepcopy(begun))
+            starts[-1].take(state)
+        return starts
 
-    def _try_starts(self, begun: Draft, factor: int) -> Iterator[tuple[float, Draft]]:
-        """Starting values of the core of a factor, each with its log likelihood at the best output scale and noise."""
-        count = len(self.limits[factor].lengths(begun.core(factor)))
-        for positions, exponent in product(length_positions(count), EXPONENTS):
-            trial = copy.deepcopy(begun)
-            core = trial.core(factor)
-            for one, position in zip(self.limits[factor].lengths(core), positions, strict=True):
+    def _try_starts(self, draft: Draft, factor: int) -> Iterator[tuple[float, list[Tensor]]]:
+        """Starting values of the core of a factor, each with its log likelihood at the best output scale and noise.
+
+        The draft takes them one after the other.
+        """
+        begun, core = draft.state(), draft.core(factor)
+        lengths = self.limits[factor].lengths(core)
+        rational = [part for part in core.modules() if isinstance(part, RQKernel)]
+        for positions, exponent in product(length_positions(len(lengths)), EXPONENTS if rational else EXPONENTS[:1]):
+            draft.take(begun)
+            for one, position in zip(lengths, positions, strict=True):
                 one.set(position)
-            rational = [part for part in core.modules() if isinstance(part, RQKernel)]
-            if not rational and exponent != EXPONENTS[0]:
-                continue
             for part in rational:
                 set_value(part.raw_alpha, part.raw_alpha_constraint, torch.full_like(part.raw_alpha, exponent))
-            yield self._at_best_scale(trial)
+            yield self._to_best_scale(draft), draft.state()
 
-    def _at_best_scale(self, draft: Draft) -> tuple[float, Draft]:
+    def _to_best_scale(self, draft: Draft) -> float:
+        """Give a draft the best output scale and noise; returns its log likelihood."""
         scales = output_scales(draft.model)
         levels = [p for p in draft.model.noise.levels() if p.requires_grad]
         if not scales or not levels:
-            return self.composite.coarse.value(draft.model), draft
+            return self.composite.coarse.value(draft.model)
         value, scale, noise = self.composite.coarse.best_scale(draft.model, RATIOS)
         multiply(draft.model, scales, scale)
         multiply(draft.model, levels, noise)
-        return value, draft
-
-
-def take(draft: Draft, other: Draft) -> None:
-    """Give a draft the hyperparameters of another one of the same forms."""
-    for mine, known in zip(draft.model.parameters(), other.model.parameters(), strict=True):
-        mine.data.copy_(known.data)
+        return value
 
 
 def length_positions(count: int) -> list[tuple[float, ...]]:

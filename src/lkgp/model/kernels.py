@@ -4,6 +4,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import reduce
 
 import gpytorch
 import torch
@@ -21,6 +22,7 @@ from gpytorch.kernels import (
     RQKernel,
     ScaleKernel,
 )
+from linear_operator import to_dense
 from torch import Tensor
 from torch.func import functional_call
 
@@ -33,6 +35,8 @@ STATIONARY = (RBFKernel, MaternKernel, PeriodicKernel, RQKernel, CosineKernel, P
 OF_DISTANCE = (RBFKernel, MaternKernel, RQKernel, CosineKernel, PiecewisePolynomialKernel)
 # Kernels that read coordinates as labels of categories.
 DISCRETE = (IndexKernel, HammingIMQKernel)
+# Kernels made of others, whose values are computed without GPyTorch; subclasses of them may differ.
+COMPOSED = (ScaleKernel, AdditiveKernel, ProductKernel)
 # Settings of GPyTorch and filters of warnings are those of the whole process, so that threads must take turns.
 ONE_AT_A_TIME = Lock()
 
@@ -53,10 +57,29 @@ def evaluate(kernel: Kernel, rows: Tensor, columns: Tensor | None = None) -> Ten
     """
     with ONE_AT_A_TIME, _as_used_here(kernel):
         if rows.dtype == torch.float64:
-            return kernel(rows, rows if columns is None else columns).to_dense()
+            return _dense(kernel, rows, rows if columns is None else columns)
         precise = rows.double()
         points = (precise, precise if columns is None else columns.double())
         return functional_call(kernel, _state_in_float64(kernel), points).to_dense().to(rows.dtype)
+
+
+def _dense(kernel: Kernel, x1: Tensor, x2: Tensor) -> Tensor:
+    """What GPyTorch computes between points (..., a, d) and (..., b, d), (..., a, b), but without lazy operators.
+
+    For small matrices, these would take longer than the arithmetic.
+    """
+    if type(kernel) not in COMPOSED:
+        return kernel(x1, x2).to_dense()
+    if kernel.active_dims is not None:
+        x1, x2 = x1.index_select(-1, kernel.active_dims), x2.index_select(-1, kernel.active_dims)
+    if isinstance(kernel, ScaleKernel):
+        # Its active_dims are those of the kernel inside, which are not selected a second time.
+        inside = kernel.base_kernel
+        if type(inside) in COMPOSED and inside.active_dims is None:
+            return _dense(inside, x1, x2) * kernel.outputscale
+        return to_dense(inside.forward(x1, x2)) * kernel.outputscale
+    parts = [_dense(part, x1, x2) for part in kernel.kernels]
+    return reduce(torch.add if isinstance(kernel, AdditiveKernel) else torch.mul, parts)
 
 
 def _state_in_float64(kernel: Kernel) -> dict[str, Tensor]:

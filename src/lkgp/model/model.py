@@ -101,7 +101,7 @@ class LatentKroneckerGP(nn.Module):
 
     def largest_variance(self, coords: Sequence[Tensor]) -> Tensor:
         """A bound of k(x, x) on the product of `coords`, a scalar: the largest of each factor of each term."""
-        terms = [[term.factor_variance(k, x).max() for k, x in enumerate(coords)] for term in self.terms]
+        terms = [[term.largest_variance(k, x) for k, x in enumerate(coords)] for term in self.terms]
         return torch.stack([reduce(torch.mul, factors) for factors in terms]).sum()
 
     # Priors

@@ -3,7 +3,7 @@
 import math
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, final
 
 import gpytorch
 import torch
@@ -51,6 +51,7 @@ class Noise(gpytorch.Module):
         """Constructor arguments as plain data, for a model file; parameter values are stored separately."""
         raise InputError(f"the noise {type(self).__name__} cannot be saved; implement its `describe` method.")
 
+    @final
     def diagonal(self, data: Observations) -> Tensor:
         """The diagonal of D, (n,): the known variances, or the variance of one measurement over their number."""
         if data.noise_variance is not None:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from lkgp.errors import InputError
 from lkgp.linalg.factors import Factor, structure_for
 from lkgp.model.distances import use_exact_distances
-from lkgp.model.kernels import KernelFunction, check_is_kernel, evaluate, evaluate_diagonal
+from lkgp.model.kernels import KernelFunction, check_is_kernel, evaluate, evaluate_diagonal, is_stationary
 
 
 class Term(nn.Module):
@@ -57,6 +57,11 @@ class Term(nn.Module):
     def factor_variance(self, k: int, points: Tensor) -> Tensor:
         """k_k(x, x) at `points` (n'_k, d_k), (n'_k,)."""
         return evaluate_diagonal(self.kernels[k], points)
+
+    def largest_variance(self, k: int, points: Tensor) -> Tensor:
+        """The largest of k_k(x, x) over `points` (n'_k, d_k), a scalar."""
+        # A stationary kernel has the same variance everywhere.
+        return self.factor_variance(k, points[:1] if is_stationary(self.kernels[k]) else points).max()
 
     def variance(self, coords: Sequence[Tensor]) -> Tensor:
         """k(x, x) at every cell of the product of `coords`, (n'_1, ..., n'_d)."""
