@@ -47,10 +47,6 @@ class TriangularSolves:
 
     def __init__(self, factors: Tensor) -> None:
         self.factors, size = factors, factors.shape[1]
-        # With a single thread, a library solves faster than a few products with blocks and their inverses.
-        self.by_library = torch.get_num_threads() == 1
-        if self.by_library:
-            return
         self.ranges = [(start, min(start + BLOCK, size)) for start in range(0, size, BLOCK)]
         whole = [factors[:, start:stop, start:stop] for start, stop in self.ranges if stop - start == BLOCK]
         # All whole blocks at once, then the last one if it is smaller.
@@ -59,8 +55,6 @@ class TriangularSolves:
 
     def forward(self, rhs: Tensor) -> Tensor:
         """L^-1 R for R (b, m, s)."""
-        if self.by_library:
-            return torch.linalg.solve_triangular(self.factors, rhs, upper=False)
         found = torch.empty_like(rhs)
         for (start, stop), inverse in zip(self.ranges, self.inverses, strict=True):
             # X_i = L_ii^-1 (R_i - sum over j < i of L_ij X_j)
@@ -70,8 +64,6 @@ class TriangularSolves:
 
     def backward(self, rhs: Tensor) -> Tensor:
         """L^-T R for R (b, m, s)."""
-        if self.by_library:
-            return torch.linalg.solve_triangular(self.factors.mT, rhs, upper=True)
         found = torch.empty_like(rhs)
         for (start, stop), inverse in zip(reversed(self.ranges), reversed(self.inverses), strict=True):
             # X_i = L_ii^-T (R_i - sum over j > i of L_ji^T X_j)
