@@ -151,7 +151,8 @@ def test_single_precision_changes_little_where_it_is_used(monkeypatch):
     for kernel, length in ((kernels[0].base_kernel, 0.5), (kernels[1], 8.0)):
         kernel.lengthscale = length
     for noise, changes in ((1.01 * local_variance.LEAST_NOISE_OF_SINGLE, True), (1e-6, False)):
-        model = LatentKroneckerGP([k.double() for k in kernels], noise=noise * float(kernels[0].outputscale.detach())).double()
+        noise_variance = noise * float(kernels[0].outputscale.detach())
+        model = LatentKroneckerGP([k.double() for k in kernels], noise=noise_variance).double()
         posterior = condition(model, from_array(coords, values), Plan(METHOD, ""))
         found = {}
         for least in (10**9, 1):
