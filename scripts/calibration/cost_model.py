@@ -45,7 +45,8 @@ def most_planned_points(effort: Effort) -> Found:
     """How many points a factor has whose spectrum takes `PLAN_SECONDS`; that time grows with their cube."""
     points, kernel = effort.size(2500), RBFKernel().double()
     kernel.lengthscale = 1e-5  # of full rank, so that it takes longest
-    coords = torch.linspace(0, 1, points, dtype=torch.float64)[:, None]
+    # places; points of a line are estimated from some of them
+    coords = torch.linspace(0, 1, points, dtype=torch.float64)[:, None].expand(-1, 2)
     term, largest = LatentKroneckerGP([kernel]).double().terms[0], spectrum_estimate.MOST_PLANNED_POINTS
     taken = seconds(lambda: FactorSpectrum(term, 0, coords).kept(1e-6), effort)
     return f"{taken * (largest / points) ** 3:.1f} s at {largest}", points * (PLAN_SECONDS / taken) ** (1 / 3)

@@ -364,7 +364,7 @@ def test_planning_forms_no_long_factor(monkeypatch):
         term = Term([kernel.double()])
         exact, _ = FactorSpectrum(term, 0, x).kept(1.0)
         with monkeypatch.context() as patch:
-            patch.setattr("lkgp.inference.spectrum_estimate.MOST_PLANNED_POINTS", 500)
+            patch.setattr("lkgp.inference.spectrum_estimate.MOST_PLANNED_IN_LINE", 500)
             patch.setattr("lkgp.inference.spectrum_estimate.SOME_POINTS", 200)
             patch.setattr(Term, "cross_factor", watched)
             spectrum = FactorSpectrum(term, 0, x)
@@ -372,6 +372,16 @@ def test_planning_forms_no_long_factor(monkeypatch):
         assert largest <= 200 * 200
         assert len(found) == pytest.approx(len(exact), rel=0.5, abs=5)
         assert spectrum.trace == pytest.approx(1500.0, rel=1e-6)
+
+
+def test_a_rough_factor_is_estimated_to_have_no_more_modes_than_points():
+    x = torch.linspace(0, 1, 1900, dtype=torch.float64)[:, None]
+    kernel = MaternKernel(nu=0.5).double()
+    kernel.lengthscale = 0.001
+    values, _ = FactorSpectrum(Term([kernel]), 0, x).kept(1e-6)
+    assert len(values) == 1900
+    assert float(values.sum()) == pytest.approx(1900.0, rel=0.01)
+    assert bool((values[1:] <= values[:-1]).all())
 
 
 def test_a_year_of_hours_is_planned_at_once():

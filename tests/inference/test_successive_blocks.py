@@ -5,9 +5,10 @@ import pytest
 import torch
 from gpytorch.kernels import MaternKernel, PeriodicKernel, ScaleKernel
 
-from lkgp import LatentKroneckerGP, ObservationSpace, SuccessiveBlocks, from_array
+from lkgp import ConjugateGradients, LatentKroneckerGP, ObservationSpace, SuccessiveBlocks, from_array, solve
 from lkgp.inference import Probes, log_likelihood, propose
 from lkgp.inference.base import Plan
+from lkgp.inference.succession_costs import iterations_of_stretch
 from lkgp.linalg.factors import markov
 from lkgp.linalg.factors import sum as sums
 from lkgp.posterior import condition
@@ -126,6 +127,19 @@ def test_new_times_are_predicted(case):
     exact = np.sqrt(prior - (cross * np.linalg.solve(case.matrix, cross.T).T).sum(axis=1))
     np.testing.assert_allclose(found.flatten().numpy(), mean, atol=1e-3 * exact.min())
     np.testing.assert_allclose(deviation.flatten().numpy(), exact, rtol=0.15)
+
+
+def test_a_short_stretch_predicts_the_iterations_of_a_longer_one():
+    """From 114 times and half of the digits, roughly: the shorter stretch has fewer modes of the cycle."""
+    rng = np.random.default_rng(0)
+    y = np.where(rng.random((50, 256)) < 0.3, np.nan, rng.standard_normal((50, 256)))
+    data = from_array([rng.random((50, 2)), np.arange(256.0)[:, None]], y)
+    model = LatentKroneckerGP(kernels(), noise=NOISE).double()
+    operator = model.covariance(data, ["dense", "dense"]).detach()
+    rhs = torch.as_tensor(rng.standard_normal((data.grid.num_observed, 1)))
+    blocks = SuccessiveBlocks()
+    needed = solve(operator, rhs, ConjugateGradients(rtol=1e-6), preconditioner=blocks.build(operator)).iterations
+    assert iterations_of_stretch(model, data, 1, blocks) == pytest.approx(needed, rel=0.4)
 
 
 def test_the_plan_names_it():

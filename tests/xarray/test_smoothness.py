@@ -77,3 +77,11 @@ def test_no_choice_is_made_where_nothing_can_be_learned(field):
     assert [one["factor"] for one in model.tried] == ["time"]
     assert model.gp.model_.kernels[0].nu == 2.5
     assert "choice of kernels along time" in str(few.lkgp.inspect())
+
+
+def test_a_preview_is_for_the_kernels_with_which_the_choice_begins():
+    field = rough_map()
+    begins, given = field.lkgp.inspect(), field.lkgp.inspect(smoothness=1.5)
+    assert begins.method == given.method
+    assert "method and estimate are for Matern-3/2" in str(begins)
+    assert "method and estimate" not in str(given)

@@ -17,6 +17,10 @@ EIGH = 5.0
 # A factor with more points than this is not formed for a plan: a matrix of so many points takes 0.16 GB, and its
 # pivoted factorisation at full rank about three seconds on one core.
 MOST_PLANNED_POINTS = 4500
+# Along one column, neighbours are known and the estimate is better: for 1500 and 2500 hours with a daily cycle, it
+# found 1354 and 2257 modes of a Matern-5/2 kernel, of which there were 1354 and 2256, and 642 and 1070 of a rational
+# quadratic one, of which there were 632 and 1051.
+MOST_PLANNED_IN_LINE = 1500
 # The spectrum of such a factor is estimated from this many of its points instead: more would be slower but more
 # accurate.
 SOME_POINTS = 1000
@@ -66,7 +70,7 @@ class FactorSpectrum:
     def __init__(self, term: Term, k: int, coords: Tensor) -> None:
         self.points = len(coords)
         self.spread = 1.0
-        if self.points <= MOST_PLANNED_POINTS:
+        if self.points <= (MOST_PLANNED_IN_LINE if coords.shape[1] == 1 else MOST_PLANNED_POINTS):
             self.matrix = term.cross_factor(k, coords, coords).double()
             self.neighbours = None
             return
@@ -108,7 +112,8 @@ class FactorSpectrum:
         values = values * self.spread
         if len(values) > SOME_POINTS // 2:
             one_run, _ = kept_spectrum(self.neighbours, largest_tail / self.spread, largest_value, self._pivoted_run)
-            values = one_run.repeat_interleave(math.ceil(self.spread))
+            # as many runs as there are, the last one in part
+            values = one_run[(torch.arange(int(len(one_run) * self.spread)) / self.spread).long()]
         return values, 3.0 * self.points * len(values) ** 2
 
 

@@ -23,20 +23,21 @@ class CFCoordinates:
     @classmethod
     def of(cls, field: xr.DataArray) -> "CFCoordinates":
         guessed: Any = field.cf.guess_coord_axis().cf
+        axes, coordinates = guessed.axes, guessed.coordinates  # which are found anew each time
 
         def first(names: Sequence[Any]) -> str | None:
             return next((str(name) for name in names if name in field.coords and field.coords[name].ndim), None)
 
         # A forecast has several times. Time is the one that is a dimension; dates come before plain numbers.
-        times = [name for name in guessed.axes.get("T", []) + guessed.coordinates.get("time", []) if name in field.dims]
+        times = [name for name in axes.get("T", []) + coordinates.get("time", []) if name in field.dims]
         times = [str(dim) for dim in field.dims if dim in field.coords and is_date(field.coords[dim])] + times
-        lat, lon = (first(guessed.coordinates.get(name, [])) for name in ("latitude", "longitude"))
+        lat, lon = (first(coordinates.get(name, [])) for name in ("latitude", "longitude"))
 
         def along(axis: str) -> str | None:
-            names = guessed.axes.get(axis, [])
+            names = axes.get(axis, [])
             return first([name for name in names if name not in (lat, lon, *times) and is_number(field.coords[name])])
 
-        return cls(lat, lon, first(guessed.coordinates.get("vertical", [])), first(times), along("X"), along("Y"))
+        return cls(lat, lon, first(coordinates.get("vertical", [])), first(times), along("X"), along("Y"))
 
     def with_time(self, dim: str) -> "CFCoordinates":
         """The same with another time dimension."""

@@ -170,8 +170,9 @@ def choose_variables(dataset: xr.Dataset, variables: Sequence[str] | None) -> li
         for name, field in dataset.data_vars.items()
         if field.dtype.kind == "f" and field.ndim > 0 and name not in describing
     ]
-    fields = [name for name in fields if CFCoordinates.of(dataset[name]).time is not None] or fields
-    found = list(variables) if variables else [name for name in fields if has_gaps(dataset[name])]
+    times = {name: CFCoordinates.of(dataset[name]).time for name in fields}
+    fields = [name for name in fields if times[name] is not None] or fields
+    found = list(variables) if variables else [name for name in fields if has_gaps(dataset[name], times[name])]
     if not found:
         available = ", ".join(fields) or "none"
         raise InputError(
@@ -187,9 +188,9 @@ def choose_variables(dataset: xr.Dataset, variables: Sequence[str] | None) -> li
     return found
 
 
-def has_gaps(field: xr.DataArray) -> bool:
-    """Whether a value is missing at a place that has others, or all values are missing."""
-    missing, time = field.isnull(), CFCoordinates.of(field).time
+def has_gaps(field: xr.DataArray, time: str | None) -> bool:
+    """Whether a value is missing at a place that has others, or all values are missing; time: its dimension."""
+    missing = field.isnull()
     if time is not None and field.sizes[time] > 1 and not bool(missing.all()):
         missing = missing & ~missing.all(time)
     return bool(missing.any())

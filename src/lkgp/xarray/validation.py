@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.stats import norm
+from scipy.special import ndtri
 
 from lkgp import metrics
 from lkgp.errors import InputError
@@ -95,7 +95,7 @@ def validate(model: FittedField, *, share: float = 0.1, seed: int = 0) -> Valida
         scores[name] = score(truth, guess, np.full_like(guess, rmse))
     y, m, s = as_tensors(truth, mean, std)
     # The factor c for which |y - m| <= c z_0.975 s in 95 % of the withheld cells.
-    factor = float(np.quantile(np.abs(truth - mean) / std, 0.95) / norm.ppf(0.975))
+    factor = float(np.quantile(np.abs(truth - mean) / std, 0.95) / ndtri(0.975))
     return Validation(
         name=model.name,
         units=str(layout.field.attrs.get("units", "")),

@@ -16,11 +16,6 @@ from lkgp.xarray.formats.base import FieldFormat, register
 from lkgp.xarray.formats.encoding import EncodingRules, known_encoding, without_default_fill_values
 from lkgp.xarray.formats.field_edit import Change, FieldEdit
 
-try:
-    import zarr
-except ModuleNotFoundError:  # which is told when a file is read or written
-    zarr = None  # type: ignore[assignment]
-
 NETCDF_STORAGE = ("chunksizes", "contiguous", "shuffle", "fletcher32", "endian")
 NETCDF_COMPRESSION = ("zlib", "complevel", "szip", "zstd", "bzip2", "blosc")
 ZARR = EncodingRules(unknown=NETCDF_STORAGE + NETCDF_COMPRESSION, text_dtype=False)
@@ -55,6 +50,8 @@ class Zarr(FieldFormat):
         if not source.is_dir():
             super().write_edited(source, edit, path)
             return
+        import zarr  # noqa: PLC0415  (slow to import, and optional)
+
         shutil.copytree(source, path)
         store = zarr.open_group(path, mode="r+", use_consolidated=False)
         attrs, version = dict(store.attrs), store.metadata.zarr_format
