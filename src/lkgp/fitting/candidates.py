@@ -7,7 +7,6 @@ from itertools import product
 import numpy as np
 import torch
 from gpytorch.kernels import AdditiveKernel, Kernel, PeriodicKernel
-from scipy.stats import qmc
 from torch import Tensor
 
 from lkgp.data.readers import Observations
@@ -91,6 +90,8 @@ def designs(count: int) -> list[Sequence[float]]:
     """Positions between shortest and longest lengths for `count` kernels, one list per candidate."""
     if count in LEVELS:
         return list(product(np.linspace(0, 1, LEVELS[count]).tolist(), repeat=count))
+    from scipy.stats import qmc  # noqa: PLC0415  (takes a third of a second to import)
+
     return qmc.Halton(count, scramble=False).random(MANY + 1)[1:].tolist() if count else []
 
 
