@@ -28,7 +28,7 @@ from lkgp.model import LatentKroneckerGP, evaluate
 
 # A search stops when a step gains less than this many nats, far less than what tells two forms of a kernel apart, or
 # after so many steps.
-LEAST_GAIN, MOST_STEPS = 0.05, 60
+LEAST_GAIN, MOST_STEPS = 0.2, 60
 # Parameters, most of them logarithms, may change by at most this much in a search: nine decades either way. Beyond, the
 # likelihood no longer depends on them.
 FARTHEST = 20.0
