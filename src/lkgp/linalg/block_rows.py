@@ -34,7 +34,7 @@ class BlockRows:
         for chunk in self._chunks:
             rows = chunk.rows.to(x.dtype)
             gathered = padded.index_select(0, chunk.cells.reshape(-1)).view(*chunk.cells.shape, -1)
-            # Products with a transposed W, or of tall and narrow matrices, take up to ten times as long.
+            # Products with a transposed W, or of tall and narrow matrices, take several times as long.
             products = (rows @ gathered).mT.contiguous() @ rows
             found = products.mT.reshape(-1, x.shape[1])
             # Sums by a sparse matrix take a tenth of the time of `index_add_`.

@@ -21,8 +21,8 @@ from lkgp.linalg.neighbours import compact_groups, nearest
 
 Index = NDArray[np.int64]
 
-# The most places in a group, and how many places outside it are used: of the last cells, and at the same time. With 16
-# instead of 32, solves for 200 stations and 800 hours took 94 instead of 64 iterations, and longer in all.
+# The most places in a group, and how many places outside it are used: of the last cells, and at the same time. With few
+# places outside, solves for hundreds of places take more iterations; larger groups have longer rows.
 GROUP, LAST_NEARBY, NOW_NEARBY = 32, 32, 32
 
 
