@@ -6,18 +6,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lkgp.errors import InputError
 from lkgp.linalg.correlated_cells import earlier_by_correlation
 from lkgp.linalg.kronecker import LatentKronecker
+from lkgp.linalg.roots import positive_cholesky
 
 # Small matrices are factorised in blocks of this many entries (8 MB in float64). Arrays of 32 MB and more are given
 # back to the operating system each time, and took 1.5 times as long.
 BLOCK_ENTRIES = 2**20
 # Covariances are computed for so many columns at a time.
 COLUMNS = 32
-# A matrix over neighbours that rounding has made indefinite gets this share of its largest variance on its diagonal,
-# then ten times as much, until it is positive definite.
-FIRST_JITTER = 1e-14
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,22 +94,6 @@ def local_systems(operator: LatentKronecker, neighbours: int, seed: int) -> Loca
         last[-1] = 1.0
         rows[part] = backward(factor.permute(1, 2, 0).contiguous(), last)[:, 0].mT
     return LocalSystems(order, cells, present, rows.masked_fill_(~present, 0.0), repaired)
-
-
-def positive_cholesky(matrices: Tensor) -> tuple[Tensor, int]:
-    """Cholesky factors of matrices (b, m, m), of which the lower triangles are read, and how many needed a jitter."""
-    factors, info = torch.linalg.cholesky_ex(matrices)
-    failed = torch.nonzero(info).flatten()
-    number, jitter = len(failed), FIRST_JITTER
-    while len(failed):
-        again = matrices[failed]
-        diagonal = again.diagonal(dim1=-2, dim2=-1)
-        diagonal += jitter * diagonal.amax(dim=1, keepdim=True)
-        factors[failed], info = torch.linalg.cholesky_ex(again)
-        failed, jitter = failed[info > 0], 10 * jitter
-        if jitter > 1:
-            raise InputError("the covariances of some cells and their neighbours are not positive definite.")
-    return factors, number
 
 
 # Libraries solve with many small triangular matrices one by one, with all threads for each, which takes a hundred times

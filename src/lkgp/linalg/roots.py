@@ -9,8 +9,13 @@ import torch
 from scipy.linalg import lapack
 from torch import Tensor
 
+from lkgp.errors import InputError
+
 # The number of columns for which a root from single rows has memory at first.
 FIRST_COLUMNS = 64
+# A small matrix that rounding has made indefinite gets this share of its largest variance on its diagonal, then ten
+# times as much, until it is positive definite.
+FIRST_JITTER = 1e-14
 
 
 def check_finite(matrix: Tensor) -> None:
@@ -65,6 +70,22 @@ def root_by_rows(
         rank += 1
     order = torch.stack(pivots) if pivots else torch.zeros(0, dtype=torch.long, device=left.device)
     return root[:, :rank].clone(), float(left.sum()), order
+
+
+def positive_cholesky(matrices: Tensor) -> tuple[Tensor, int]:
+    """Cholesky factors of matrices (b, m, m), of which the lower triangles are read, and how many needed a jitter."""
+    factors, info = torch.linalg.cholesky_ex(matrices)
+    failed = torch.nonzero(info).flatten()
+    number, jitter = len(failed), FIRST_JITTER
+    while len(failed):
+        again = matrices[failed]
+        diagonal = again.diagonal(dim1=-2, dim2=-1)
+        diagonal += jitter * diagonal.amax(dim=1, keepdim=True)
+        factors[failed], info = torch.linalg.cholesky_ex(again)
+        failed, jitter = failed[info > 0], 10 * jitter
+        if jitter > 1:
+            raise InputError("the covariances of some points are not positive definite.")
+    return factors, number
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,14 +16,8 @@ import torch
 from torch import Tensor
 
 from lkgp.linalg.kronecker import LatentKronecker
-from lkgp.linalg.local_systems import (
-    LocalSystems,
-    backward,
-    forward,
-    local_covariances,
-    lower_triangle,
-    positive_cholesky,
-)
+from lkgp.linalg.local_systems import LocalSystems, backward, forward, local_covariances, lower_triangle
+from lkgp.linalg.roots import positive_cholesky
 
 
 def trace_weights(

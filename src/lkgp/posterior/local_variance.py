@@ -28,8 +28,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from lkgp.linalg.kronecker import LatentKronecker, sum_of
-from lkgp.linalg.local_systems import BLOCK_ENTRIES, covariances_among, positive_cholesky
+from lkgp.linalg.local_systems import BLOCK_ENTRIES, covariances_among
 from lkgp.linalg.neighbours import compact_groups
+from lkgp.linalg.roots import positive_cholesky
 from lkgp.linalg.triangular import TriangularSolves
 from lkgp.posterior.near_observations import NearObservations
 

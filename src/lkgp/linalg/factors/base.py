@@ -15,6 +15,7 @@ from torch import Tensor
 
 from lkgp.errors import InputError, TooLargeError
 from lkgp.linalg.eigenbasis import FactorBasis
+from lkgp.linalg.markov_processes import Process
 from lkgp.linalg.noise_roots import PIVOTED, MatrixRoot, NoiseRoot
 from lkgp.linalg.roots import TriangularRoot, root_by_rows
 
@@ -138,6 +139,11 @@ class Factor(LinearOperator):
         """The parts of a sum of kernels, without a derivative; the factor itself if none are known."""
         return [self]
 
+    @property
+    def processes(self) -> Sequence[Process]:
+        """The Matern processes along one column of which this is the covariance; none if it is not known to be."""
+        return []
+
     # Decompositions
 
     def basis(self, largest_tail: float = 0.0, largest_value: float = math.inf) -> FactorBasis:
@@ -234,6 +240,11 @@ class Factor(LinearOperator):
     def inner(self, weights: Any) -> Tensor:
         """The inner product of weights from `pull_back` with this factor's defining numbers, a scalar."""
         return (weights.to(self.dtype) * self.dense()).sum()
+
+
+def all_processes(parts: Sequence[Sequence[Process]]) -> Sequence[Process]:
+    """The processes of all parts of a sum; none if any part is not known to have some."""
+    return [process for part in parts for process in part] if all(parts) else []
 
 
 def looked_up(table: Tensor, places: Tensor) -> Tensor:

@@ -6,24 +6,34 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from lkgp.linalg.factors.base import CovarianceFunction, Factor, looked_up
+from lkgp.linalg.factors.base import CovarianceFunction, Factor, all_processes, looked_up
+from lkgp.linalg.markov_processes import Process, processes_of
 
 
 class DenseFactor(Factor):
     """A plain matrix (..., m_k, n_k).
 
     parts: functions that return the parts of a sum of kernels, each (n_k, n_k)
+    of_parts: the processes of each part
     """
 
     kind = "dense"
 
-    def __init__(self, tensor: Tensor, *, parts: Sequence[Callable[[], Tensor]] = ()) -> None:
-        super().__init__(tensor, parts=parts)
-        self.tensor, self.parts = tensor, parts
+    def __init__(
+        self,
+        tensor: Tensor,
+        *,
+        parts: Sequence[Callable[[], Tensor]] = (),
+        of_parts: Sequence[Sequence[Process]] = (),
+    ) -> None:
+        super().__init__(tensor, parts=parts, of_parts=of_parts)
+        self.tensor, self.parts, self.of_parts = tensor, parts, of_parts
 
     @classmethod
     def of(cls, function: CovarianceFunction, coords: Tensor) -> "DenseFactor":
-        return cls(function(coords, coords), parts=[partial(part, coords, coords) for part in function.summands])
+        known = [processes_of(part, coords.shape[1]) for part in function.summands]
+        parts = [partial(part, coords, coords) for part in function.summands]
+        return cls(function(coords, coords), parts=parts, of_parts=known)
 
     def rows_at(self, index: Tensor) -> Tensor:
         return self.tensor.index_select(0, index)
@@ -45,11 +55,18 @@ class DenseFactor(Factor):
         return torch.mm(z.mT, self.tensor.mT, out=out)
 
     def rounded(self, dtype: torch.dtype) -> "DenseFactor":
-        return DenseFactor(self.tensor.to(dtype), parts=self.parts)
+        return DenseFactor(self.tensor.to(dtype), parts=self.parts, of_parts=self.of_parts)
 
     @torch.no_grad()
     def summands(self) -> Sequence[Factor]:
-        return [DenseFactor(part().double()) for part in self.parts] if len(self.parts) > 1 else [self]
+        if len(self.parts) < 2:
+            return [self]
+        pairs = zip(self.parts, self.of_parts, strict=True)
+        return [DenseFactor(part().double(), of_parts=[known]) for part, known in pairs]
+
+    @property
+    def processes(self) -> Sequence[Process]:
+        return all_processes(self.of_parts)
 
     def difference(self, other: Factor) -> "DenseFactor":
         return DenseFactor(self.tensor - other.dense())

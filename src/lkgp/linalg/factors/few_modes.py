@@ -11,7 +11,7 @@ from lkgp.linalg.factors.base import MOST_MODES_BY_ROWS, WORK_ENTRIES, Covarianc
 from lkgp.linalg.factors.structured import StructuredFactor
 from lkgp.linalg.factors.toeplitz import by_lag
 from lkgp.linalg.noise_roots import PIVOTED, MatrixRoot, NoiseRoot
-from lkgp.linalg.roots import root_by_rows
+from lkgp.linalg.roots import positive_cholesky, root_by_rows
 
 # Whether modes are few is judged at so many points, of which they must be at most half, down to this fraction of the
 # largest one.
@@ -63,7 +63,7 @@ class FewModesFactor(StructuredFactor):
         # U = C L^-T with the covariances C of all points with the pivots, and those of the pivots, L L^T
         cross = function(points, points[pivots])
         own = cross[pivots] + JITTER * diagonal[0] * torch.eye(len(pivots), dtype=cross.dtype, device=cross.device)
-        root = torch.linalg.solve_triangular(torch.linalg.cholesky(own), cross.mT, upper=False).mT
+        root = torch.linalg.solve_triangular(positive_cholesky(own[None])[0][0], cross.mT, upper=False).mT
         return cls(root.to(coords), times=points[:, 0].detach(), evaluate=by_lag(function))
 
     def rows_at(self, index: Tensor) -> Tensor:

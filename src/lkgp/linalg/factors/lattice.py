@@ -2,17 +2,20 @@
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from math import prod
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from lkgp.errors import InputError
-from lkgp.linalg.factors.base import WORK_ENTRIES, CovarianceFunction, Factor, looked_up
+from lkgp.linalg.factors.base import WORK_ENTRIES, CovarianceFunction, Factor, all_processes, looked_up
 from lkgp.linalg.factors.structured import StructuredFactor
 from lkgp.linalg.factors.toeplitz import is_regular
 from lkgp.linalg.fourier import fast_lengths, inverse, transform
-from lkgp.linalg.noise_roots import PIVOTED, MatrixRoot, NoiseRoot, circulant_root
+from lkgp.linalg.markov_processes import Process, processes_of
+from lkgp.linalg.noise_roots import PIVOTED, MatrixRoot, NoiseRoot, SumRoot, circulant_root
 from lkgp.linalg.regular import Lattice, lags
 
 # Below this many points, the factor is dense: products already are as fast from about 1000 points on, but everything
@@ -33,6 +36,7 @@ class LatticeFactor(StructuredFactor):
     index: the points of the factor in the lattice of m_1 x ... x m_d cells, in C order, (n_k,)
     evaluate: covariances at lags (a, d), (a,), for lags beyond the table; none if they are unknown
     steps: of the lattice
+    parts: as `evaluate`, for every part of a sum of kernels; of_parts: the processes of each part
     """
 
     kind = "lattice"
@@ -44,9 +48,12 @@ class LatticeFactor(StructuredFactor):
         index: Tensor,
         evaluate: Callable[[Tensor], Tensor] | None = None,
         steps: tuple[float, ...] = (),
+        parts: Sequence[Callable[[Tensor], Tensor]] = (),
+        of_parts: Sequence[Sequence[Process]] = (),
     ) -> None:
-        super().__init__(table, index=index, evaluate=evaluate, steps=steps)
+        super().__init__(table, index=index, evaluate=evaluate, steps=steps, parts=parts, of_parts=of_parts)
         self.table, self.index, self.evaluate, self.steps = table, index, evaluate, steps
+        self.parts, self.of_parts = parts, of_parts
         first, *others = table.shape
         self.cells = (first, *((size + 1) // 2 for size in others))
         self._known_spectrum: Tensor | None = None
@@ -59,16 +66,11 @@ class LatticeFactor(StructuredFactor):
             raise InputError(
                 "a lattice factor needs a stationary kernel and points of a regular lattice; choose another structure."
             )
-
-        def evaluate(differences: Tensor) -> Tensor:
-            origin = torch.zeros_like(differences[:1])
-            blocks = differences.split(WORK_ENTRIES)
-            return torch.cat([function(block, origin)[:, 0] for block in blocks])
-
-        signed = [False] + [True] * (len(lattice.shape) - 1)
-        table = evaluate(lags(lattice.shape, lattice.steps, coords, signed))
-        sizes = [2 * m - 1 if both else m for m, both in zip(lattice.shape, signed, strict=True)]
-        return cls(table.reshape(sizes), index=lattice.index, evaluate=evaluate, steps=lattice.steps)
+        table = table_of(partial(at_lags, function), lattice.shape, lattice.steps, coords)
+        known = [processes_of(part, coords.shape[1]) for part in function.summands]
+        parts = [partial(at_lags, part) for part in function.summands]
+        evaluate = partial(at_lags, function)
+        return cls(table, index=lattice.index, evaluate=evaluate, steps=lattice.steps, parts=parts, of_parts=known)
 
     @classmethod
     def suits(cls, function: CovarianceFunction, coords: Tensor) -> bool:
@@ -103,7 +105,33 @@ class LatticeFactor(StructuredFactor):
         return LatticeFactor(self.table - other.table, index=self.index)
 
     def _with_table(self, table: Tensor) -> "LatticeFactor":
-        return LatticeFactor(table, index=self.index, evaluate=self.evaluate, steps=self.steps)
+        known: dict[str, Any] = {
+            "evaluate": self.evaluate,
+            "steps": self.steps,
+            "parts": self.parts,
+            "of_parts": self.of_parts,
+        }
+        return LatticeFactor(table, index=self.index, **known)
+
+    @torch.no_grad()
+    def summands(self) -> Sequence[Factor]:
+        if len(self.parts) < 2:
+            return [self]
+        like = self.table.double()
+        return [
+            LatticeFactor(
+                table_of(part, self.cells, self.steps, like),
+                index=self.index,
+                evaluate=part,
+                steps=self.steps,
+                of_parts=[known],
+            )
+            for part, known in zip(self.parts, self.of_parts, strict=True)
+        ]
+
+    @property
+    def processes(self) -> Sequence[Process]:
+        return all_processes(self.of_parts)
 
     # Products
 
@@ -177,6 +205,8 @@ class LatticeFactor(StructuredFactor):
     # Draws
 
     def noise_root(self) -> NoiseRoot:
+        if len(self.parts) > 1:
+            return SumRoot([part.noise_root() for part in self.summands()])
         if self.evaluate is not None:
             root = circulant_root(self.evaluate, self.cells, self.steps, self.index, self.table)
             if root is not None:
@@ -210,6 +240,21 @@ class LatticeFactor(StructuredFactor):
         for m, size in zip(self.cells[1:], self.table.shape[1:], strict=True):
             middle = middle * size + m - 1
         return (self._known_numbers[rows] - self._known_numbers[columns]).abs_().add_(middle)
+
+
+def at_lags(function: CovarianceFunction, differences: Tensor) -> Tensor:
+    """Covariances at differences of points (a, d), (a,)."""
+    origin = torch.zeros_like(differences[:1])
+    return torch.cat([function(block, origin)[:, 0] for block in differences.split(WORK_ENTRIES)])
+
+
+def table_of(
+    evaluate: Callable[[Tensor], Tensor], shape: tuple[int, ...], steps: tuple[float, ...], like: Tensor
+) -> Tensor:
+    """The table of a `LatticeFactor` with a lattice of this shape."""
+    signed = [False] + [True] * (len(shape) - 1)
+    sizes = [2 * m - 1 if both else m for m, both in zip(shape, signed, strict=True)]
+    return evaluate(lags(shape, steps, like, signed)).reshape(sizes)
 
 
 def _padded(positive: Tensor, axis: int, length: int, negative: Tensor) -> Tensor:

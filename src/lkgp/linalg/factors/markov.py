@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from gpytorch.kernels import AdditiveKernel, Kernel, MaternKernel, ScaleKernel
 from torch import Tensor
 
 from lkgp.errors import InputError
 from lkgp.linalg.factors.base import WORK_ENTRIES, CovarianceFunction
 from lkgp.linalg.factors.structured import StructuredFactor
+from lkgp.linalg.markov_processes import Process, components
 from lkgp.linalg.noise_roots import NoiseRoot
 from lkgp.linalg.state_space import innovations, scan, stationary, transitions
 
@@ -25,20 +25,6 @@ MARKOV_PAYS = 2000
 PRODUCT = 400.0
 # Covariances among this many neighbours are kept as dense matrices; only those between such blocks go through states.
 BLOCK = 64
-
-
-def components(kernel: Kernel) -> list[tuple[int, Tensor, Tensor]] | None:
-    """p = nu + 1/2, the variance and a = sqrt(2 nu) / length scale of each part of a sum; None if it is no such sum."""
-    if isinstance(kernel, ScaleKernel):
-        parts = components(kernel.base_kernel)
-        return None if parts is None else [(p, kernel.outputscale * variance, a) for p, variance, a in parts]
-    if isinstance(kernel, AdditiveKernel):
-        every = [components(part) for part in kernel.kernels]
-        return None if any(part is None for part in every) else [one for part in every for one in part or ()]
-    if type(kernel) is not MaternKernel or kernel.nu not in (0.5, 1.5, 2.5) or kernel.lengthscale.numel() != 1:
-        return None
-    a = (2 * kernel.nu) ** 0.5 / kernel.lengthscale.double().reshape(())
-    return [(int(kernel.nu + 0.5), torch.ones_like(a), a)]
 
 
 class MarkovFactor(StructuredFactor):
@@ -89,6 +75,11 @@ class MarkovFactor(StructuredFactor):
 
     def rounded(self, dtype: torch.dtype) -> "MarkovFactor":
         return MarkovFactor(self.numbers.to(dtype), times=self.times, orders=self.orders)
+
+    @property
+    def processes(self) -> Sequence[Process]:
+        numbers = self.numbers.detach().double().tolist()
+        return [Process(p, variance, a) for p, (variance, a) in zip(self.orders, numbers, strict=True)]
 
     # Products
 

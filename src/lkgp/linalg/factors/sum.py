@@ -7,11 +7,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lkgp.linalg.factors.base import CovarianceFunction, Factor
+from lkgp.linalg.factors.base import CovarianceFunction, Factor, all_processes
 from lkgp.linalg.factors.few_modes import FewModesFactor, has_few_modes
-from lkgp.linalg.factors.markov import MARKOV_PAYS, MarkovFactor, components
+from lkgp.linalg.factors.markov import MARKOV_PAYS, MarkovFactor
 from lkgp.linalg.factors.structured import StructuredFactor
 from lkgp.linalg.factors.toeplitz import is_regular
+from lkgp.linalg.markov_processes import Process, components
 from lkgp.linalg.noise_roots import NoiseRoot, SumRoot
 
 # Multiplications per cell that take as long as a product, with a few hundred modes.
@@ -70,6 +71,10 @@ class SumFactor(StructuredFactor):
 
     def summands(self) -> Sequence[Factor]:
         return self.parts
+
+    @property
+    def processes(self) -> Sequence[Process]:
+        return all_processes([part.processes for part in self.parts])
 
     def transposed_product(self, z: Tensor) -> Tensor:
         return reduce(torch.add, (part.transposed_product(z) for part in self.parts))

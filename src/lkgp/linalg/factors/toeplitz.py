@@ -2,12 +2,14 @@
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from scipy.fft import next_fast_len
 from torch import Tensor
 
-from lkgp.linalg.factors.base import WORK_ENTRIES, CovarianceFunction, Factor, looked_up
+from lkgp.linalg.factors.base import WORK_ENTRIES, CovarianceFunction, Factor, all_processes, looked_up
+from lkgp.linalg.markov_processes import Process, processes_of
 from lkgp.linalg.noise_roots import PIVOTED, MatrixRoot, NoiseRoot, SumRoot, circulant_root
 
 # Below this many points, a dense product is faster than the FFT of a Toeplitz factor; `scripts/calibrate_costs.py`
@@ -38,7 +40,7 @@ class ToeplitzFactor(Factor):
     column: the first column, (..., n_k)
     evaluate: covariances at lags (a, 1), (a,), for lags beyond the column; none if they are unknown
     step: between neighbouring points
-    parts: as `evaluate`, for every part of a sum of kernels
+    parts: as `evaluate`, for every part of a sum of kernels; of_parts: the processes of each part
     """
 
     kind = "toeplitz"
@@ -50,15 +52,19 @@ class ToeplitzFactor(Factor):
         evaluate: Callable[[Tensor], Tensor] | None = None,
         step: float = 1.0,
         parts: Sequence[Callable[[Tensor], Tensor]] = (),
+        of_parts: Sequence[Sequence[Process]] = (),
     ) -> None:
-        super().__init__(column, evaluate=evaluate, step=step, parts=parts)
-        self.column, self.evaluate, self.step, self.parts = column, evaluate, step, parts
+        super().__init__(column, evaluate=evaluate, step=step, parts=parts, of_parts=of_parts)
+        self.column, self.evaluate, self.step = column, evaluate, step
+        self.parts, self.of_parts = parts, of_parts
 
     @classmethod
     def of(cls, function: CovarianceFunction, coords: Tensor) -> "ToeplitzFactor":
         step = float((coords[-1, 0] - coords[0, 0]).abs()) / max(len(coords) - 1, 1)
         parts = [by_lag(part) for part in function.summands]
-        return cls(function(coords, coords[:1])[:, 0], evaluate=by_lag(function), step=step, parts=parts)
+        known = [processes_of(part, coords.shape[1]) for part in function.summands]
+        column = function(coords, coords[:1])[:, 0]
+        return cls(column, evaluate=by_lag(function), step=step, parts=parts, of_parts=known)
 
     @classmethod
     def suits(cls, function: CovarianceFunction, coords: Tensor) -> bool:
@@ -81,14 +87,27 @@ class ToeplitzFactor(Factor):
         return float(ToeplitzFactor(self.column.abs())._matmul(ones).max())
 
     def rounded(self, dtype: torch.dtype) -> "ToeplitzFactor":
-        return ToeplitzFactor(self.column.to(dtype), evaluate=self.evaluate, step=self.step, parts=self.parts)
+        known: dict[str, Any] = {
+            "evaluate": self.evaluate,
+            "step": self.step,
+            "parts": self.parts,
+            "of_parts": self.of_parts,
+        }
+        return ToeplitzFactor(self.column.to(dtype), **known)
 
     @torch.no_grad()
     def summands(self) -> Sequence[Factor]:
         if len(self.parts) < 2:
             return [self]
         lags = self.step * torch.arange(len(self.column), dtype=torch.float64, device=self.column.device)[:, None]
-        return [ToeplitzFactor(part(lags), evaluate=part, step=self.step) for part in self.parts]
+        return [
+            ToeplitzFactor(part(lags), evaluate=part, step=self.step, of_parts=[known])
+            for part, known in zip(self.parts, self.of_parts, strict=True)
+        ]
+
+    @property
+    def processes(self) -> Sequence[Process]:
+        return all_processes(self.of_parts)
 
     def difference(self, other: Factor) -> "ToeplitzFactor":
         return ToeplitzFactor(self.column - other.rows_at(torch.zeros(1, dtype=torch.long, device=other.device))[0])

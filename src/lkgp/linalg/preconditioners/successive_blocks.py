@@ -23,9 +23,9 @@ from lkgp.linalg.block_rows import BlockRows
 from lkgp.linalg.correlated_cells import factor_places
 from lkgp.linalg.kronecker import LatentKronecker
 from lkgp.linalg.lasting_modes import ModeSet, lasting_modes
-from lkgp.linalg.local_systems import positive_cholesky
 from lkgp.linalg.preconditioners.base import Preconditioner, PreconditionerSettings
 from lkgp.linalg.preconditioners.vecchia import FIRST_LOWEST
+from lkgp.linalg.roots import positive_cholesky
 from lkgp.linalg.successive_blocks import PlaceGroup, Succession, place_groups
 from lkgp.linalg.triangular import triangular_inverse
 from lkgp.settings import check_positive
