@@ -52,6 +52,10 @@ class Slanted:
     stationary, kernel = True, None
     slope = torch.tensor([[1.0, 0.6], [0.0, 0.8]], dtype=torch.float64)
 
+    @property
+    def summands(self):
+        return [self]
+
     def __call__(self, rows, columns):
         return torch.exp(
             -torch.cdist(rows @ self.slope, columns @ self.slope, compute_mode="donot_use_mm_for_euclid_dist")

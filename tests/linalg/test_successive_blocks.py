@@ -107,7 +107,7 @@ def test_modes_hold_cycles(structure):
 def test_modes_are_part_of_the_covariance():
     operator = operator_of((4, 256), ScaleKernel(matern(0.5, 3.0)) + cycle(32.0, keeps=3000.0), structure="toeplitz")
     others, factor = operator.factors[0].dense(), operator.factors[1]
-    sets = lasting_modes(factor, others, 0.02, 512, 0)
+    sets = lasting_modes(factor, others, 0.02, 512, 0).sets
     left = np.kron(others.numpy(), factor.dense().numpy())
     for one in sets:
         left -= np.kron((one.others @ one.others.mT).numpy(), (one.axis @ one.axis.mT).numpy())

@@ -108,6 +108,17 @@ class Succession:
         last = torch.cat([torch.full_like(seen[:1], -1), torch.cummax(seen, dim=0).values[:-1]])
         return cls(axis, order, cells, last, grid.num_observed)
 
+    def on_grid(self, values: Tensor) -> Tensor:
+        """Numbers at the observed cells, (n, c), at all times and places with zeros elsewhere, (t, s, c)."""
+        padded = torch.cat([values, values.new_zeros(1, values.shape[1])])
+        return padded[self.cells.reshape(-1)].view(*self.cells.shape, values.shape[1])
+
+    def observed(self, table: Tensor) -> Tensor:
+        """Those of the numbers at all times and places, (t, s, c), that are at the observed cells, (n, c)."""
+        found = table.new_empty(self.absent + 1, table.shape[2])
+        found[self.cells.reshape(-1)] = table.reshape(-1, table.shape[2])
+        return found[:-1]
+
     def blocks(self, group: PlaceGroup, times: Tensor) -> tuple[Tensor, Tensor]:
         """The times and the cells of the blocks of a group at some times (m,), each (m, w); see `PlaceGroup.places`.
 

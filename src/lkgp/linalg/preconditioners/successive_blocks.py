@@ -1,7 +1,6 @@
 """Block by block along one long axis, each block given the last cells before it, plus modes for what lasts.
 
-    M  =  U U^T + V,      V^-1  =  W^T W,
-    M^-1  =  V^-1 - V^-1 U H^-1 U^T V^-1,      H = I + U^T V^-1 U.
+    M  =  U U^T + V,      V^-1  =  W^T W;      see `rows_and_modes`.
 
 Along the axis, part of the covariance is short-lived: the last few cells tell nearly all that earlier cells know, and
 V is Vecchia's approximation by them. Cycles and slow changes last: a few modes of the axis, times those of the other
@@ -22,8 +21,9 @@ from lkgp.errors import InputError
 from lkgp.linalg.block_rows import BlockRows
 from lkgp.linalg.correlated_cells import factor_places
 from lkgp.linalg.kronecker import LatentKronecker
-from lkgp.linalg.lasting_modes import ModeSet, lasting_modes
-from lkgp.linalg.preconditioners.base import Preconditioner, PreconditionerSettings
+from lkgp.linalg.lasting_modes import lasting_modes
+from lkgp.linalg.preconditioners.base import PreconditionerSettings
+from lkgp.linalg.preconditioners.rows_and_modes import ObservedModes, RowsAndModes
 from lkgp.linalg.preconditioners.vecchia import FIRST_LOWEST
 from lkgp.linalg.roots import positive_cholesky
 from lkgp.linalg.successive_blocks import PlaceGroup, Succession, place_groups
@@ -46,50 +46,9 @@ def long_axis(grid: PartialGrid) -> int | None:
     return axis if one_column and places <= MOST_PLACES and grid.shape[axis] >= max(FEWEST_TIMES, places) else None
 
 
-@dataclass(frozen=True, eq=False)
-class ObservedModes:
-    """U: sets of products of modes of the places and of the times, at the observed cells.
-
-    sets: their modes of the axis are over times in ascending order
-    """
-
-    sets: Sequence[ModeSet]
-    succession: Succession
-
-    @property
-    def rank(self) -> int:
-        return sum(one.rank for one in self.sets)
-
-    def of(self, weights: Tensor) -> Tensor:
-        """U C for C (rank, c), (n, c)."""
-        (times, places), columns = self.succession.cells.shape, weights.shape[1]
-        table = weights.new_zeros(times, places * columns)
-        for one, part in zip(self.sets, weights.split([one.rank for one in self.sets]), strict=True):
-            # sum over the modes of the places, then over those of the times
-            inner = one.others.to(weights) @ part.reshape(one.others.shape[1], -1)
-            inner = inner.view(places, -1, columns).transpose(0, 1).reshape(-1, places * columns)
-            table.addmm_(one.axis.to(weights), inner)
-        found = weights.new_empty(self.succession.absent + 1, columns)
-        found[self.succession.cells.reshape(-1)] = table.view(times * places, columns)
-        return found[:-1]
-
-    def transposed(self, values: Tensor) -> Tensor:
-        """U^T X for X (n, c), (rank, c)."""
-        (times, places), columns = self.succession.cells.shape, values.shape[1]
-        padded = torch.cat([values, values.new_zeros(1, columns)])
-        table = padded[self.succession.cells.reshape(-1)].view(times, places * columns)
-        found = []
-        for one in self.sets:
-            inner = (one.axis.to(values).mT @ table).view(-1, places, columns).transpose(0, 1)
-            outer = one.others.to(values).mT @ inner.reshape(places, -1)
-            found.append(outer.view(one.rank, columns))
-        return torch.cat(found)
-
-
-class SuccessiveInverse(Preconditioner):
+class SuccessiveInverse(RowsAndModes):
     """M^-1 for one operator with a single term.
 
-    modes: U; rows: W, in float32; root_of_h: the Cholesky factor of H, (a r, a r)
     repaired: number of blocks whose matrix needed a jitter
     """
 
@@ -97,37 +56,25 @@ class SuccessiveInverse(Preconditioner):
 
     def __init__(self, operator: LatentKronecker, axis: int, last: int, most_modes: int, seed: int) -> None:
         grid, self.lowest = operator.grid, FIRST_LOWEST
-        self.succession = Succession.of(grid, axis)
-        others = [k for k in range(len(grid.shape)) if k != axis]
-        # A grid of one axis has one place.
-        one = torch.ones(1, 1, dtype=torch.float64, device=operator.device)
-        places = reduce(torch.kron, [operator.factors[k].dense().double() for k in others], one)
+        succession, places = Succession.of(grid, axis), covariance_of_places(operator, axis)
         found = lasting_modes(operator.factors[axis], places, float(operator.noise.mean()), most_modes, seed)
-        in_order = [ModeSet(one.others, one.axis[self.succession.order]) for one in found]
-        self.modes = ObservedModes(in_order, self.succession)
+        modes = ObservedModes.of(found.sets, succession)
+        others = [k for k in range(len(grid.shape)) if k != axis]
         points = np.array(list(combinations(*[range(grid.shape[k]) for k in others])))
         where = [np.zeros((len(points), 1))]
         where += [factor_places(operator, k).places[points[:, j]] for j, k in enumerate(others)]
         groups = place_groups(np.concatenate(where, axis=1), last)
-        build = BlockBuilder(operator, axis, places, self.modes)
-        self.rows = BlockRows([build(group) for group in groups], grid.num_observed)
+        build = BlockBuilder(operator, axis, places, modes)
+        rows = BlockRows([build(group) for group in groups], grid.num_observed)
         self.repaired = build.repaired
-        self.root_of_h = torch.linalg.cholesky(build.gram)
-        # log det M = log det V + log det H
-        self.logdet = 2 * (self.root_of_h.diagonal().log().sum() - self.rows.log_diagonal())
-        self.widths = (self.modes.rank, grid.num_observed)
+        super().__init__(rows, modes, build.gram, grid.num_observed)
 
-    def solve(self, rhs: Tensor) -> Tensor:
-        z = self.rows.squared_times(rhs)
-        if self.modes.rank == 0:
-            return z
-        weights = torch.cholesky_solve(self.modes.transposed(z).double(), self.root_of_h)
-        return z - self.rows.squared_times(self.modes.of(weights.to(rhs.dtype)))
 
-    def root(self, weights: Tensor) -> Tensor:
-        # G = [U, W^-1]
-        top, rest = weights.split(self.widths)
-        return self.modes.of(top) + self.rows.solve(rest)
+def covariance_of_places(operator: LatentKronecker, axis: int) -> Tensor:
+    """The product of the factors of all axes but one, (s, s); a grid of one axis has one place."""
+    one = torch.ones(1, 1, dtype=torch.float64, device=operator.device)
+    others = [factor for k, factor in enumerate(operator.factors) if k != axis]
+    return reduce(torch.kron, [factor.dense().double() for factor in others], one)
 
 
 class BlockBuilder:
