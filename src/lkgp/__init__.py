@@ -16,6 +16,7 @@ from lkgp.gp import LKGP
 # How inference is done
 from lkgp.inference import Direct, Iterative, ObservationSpace, Plan, Spectral, plan
 from lkgp.linalg.preconditioners import (
+    KalmanFilter,
     KroneckerEigenbasis,
     LeadingModes,
     Nystrom,
@@ -53,6 +54,7 @@ __all__ = [
     "FitResult",
     "InputError",
     "Iterative",
+    "KalmanFilter",
     "KroneckerEigenbasis",
     "LatentKroneckerGP",
     "LeadingModes",

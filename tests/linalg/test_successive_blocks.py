@@ -3,53 +3,14 @@
 import numpy as np
 import pytest
 import torch
-from gpytorch.kernels import MaternKernel, PeriodicKernel, ScaleKernel
+from gpytorch.kernels import ScaleKernel
+from long_axes import condition, cycle, dense, inverse_and_root, matern, operator_of
 
-from lkgp import InputError, LatentKroneckerGP, from_array
+from lkgp import InputError
 from lkgp.linalg.lasting_modes import lasting_modes
 from lkgp.linalg.preconditioners import SuccessiveBlocks
 from lkgp.linalg.successive_blocks import GROUP, Succession, place_groups
 from lkgp.linalg.triangular import inverse_from_cholesky, triangular_inverse
-
-
-def matern(nu, lengthscale):
-    kernel = MaternKernel(nu=nu)
-    kernel.lengthscale = lengthscale
-    return kernel
-
-
-def cycle(period, keeps=50.0):
-    repeats = PeriodicKernel()
-    repeats.period_length, repeats.lengthscale = period, 1.5
-    return ScaleKernel(repeats * matern(2.5, keeps))
-
-
-def operator_of(shape, time_kernel, *, irregular=False, known_noise=False, structure="dense", seed=0):
-    """Covariances of places (and heights) x times, times last, with runs of missing times."""
-    rng = np.random.default_rng(seed)
-    coords = [rng.random((n, 2)) for n in shape[:-1]]
-    times = np.sort(rng.random(shape[-1])) * shape[-1] if irregular else np.arange(shape[-1])
-    y = rng.standard_normal(shape)
-    for row in y.reshape(-1, shape[-1]):
-        start = rng.integers(0, shape[-1])
-        row[start : start + shape[-1] // 3] = np.nan
-    variances = 10.0 ** rng.uniform(-3, -1, shape) if known_noise else None
-    data = from_array([*coords, times[:, None].astype(float)], y, noise_variance=variances)
-    kernels = [matern(1.5, 0.5) for _ in coords]
-    model = LatentKroneckerGP([*(k.double() for k in kernels), time_kernel.double()], noise=0.02).double()
-    with torch.no_grad():
-        return model.covariance(data, ["dense"] * len(coords) + [structure]).detach()
-
-
-def dense(operator):
-    return operator.rows(torch.arange(operator.shape[0])).numpy()
-
-
-def inverse_and_root(inverse, n):
-    solved = inverse.solve(torch.eye(n, dtype=torch.float64)).numpy()
-    root = inverse.root(torch.eye(sum(inverse.widths), dtype=torch.float64)).numpy()
-    return solved, root @ root.T
-
 
 KERNELS = {
     "rough": lambda: ScaleKernel(matern(0.5, 4.0)),
@@ -84,14 +45,6 @@ def test_inverse_root_and_determinant_agree(kernel, shape):
     np.testing.assert_allclose(float(inverse.logdet), np.linalg.slogdet(covariance)[1], atol=1e-5 * n)
     # It is close to A: the eigenvalues of M^-1 A have mean 1.
     assert abs(np.trace(solved @ dense(operator)) / n - 1) < 0.05
-
-
-def condition(operator, settings):
-    matrix = dense(operator)
-    root = np.linalg.cholesky(matrix)
-    inverse = settings.along(operator, 1).solve(torch.eye(len(matrix), dtype=torch.float64)).numpy()
-    eigenvalues = np.linalg.eigvalsh(root.T @ inverse @ root)
-    return eigenvalues[-1] / eigenvalues[0]
 
 
 @pytest.mark.parametrize("structure", ["dense", "toeplitz"])

@@ -1,6 +1,7 @@
 """Preconditioners, one kind per file."""
 
 from lkgp.linalg.preconditioners.base import NoiseOnly, Preconditioner, PreconditionerSettings
+from lkgp.linalg.preconditioners.kalman_filter import FilteredInverse, KalmanFilter
 from lkgp.linalg.preconditioners.kronecker_eigenbasis import KroneckerEigenbasis
 from lkgp.linalg.preconditioners.leading_modes import LeadingModes, LeadingModesInverse
 from lkgp.linalg.preconditioners.nystrom import Nystrom
@@ -10,6 +11,8 @@ from lkgp.linalg.preconditioners.vecchia import Vecchia, VecchiaInverse
 from lkgp.settings import import_modules
 
 __all__ = [
+    "FilteredInverse",
+    "KalmanFilter",
     "KroneckerEigenbasis",
     "LeadingModes",
     "LeadingModesInverse",

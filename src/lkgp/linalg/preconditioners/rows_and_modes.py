@@ -6,11 +6,13 @@ M^-1  =  V^-1 - V^-1 U H^-1 U^T V^-1,      H = I + U^T V^-1 U.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from lkgp.linalg.kronecker import LatentKronecker
 from lkgp.linalg.lasting_modes import ModeSet
 from lkgp.linalg.preconditioners.base import Preconditioner
 from lkgp.linalg.successive_blocks import Succession
@@ -74,6 +76,13 @@ class ObservedModes:
             outer = one.others.to(values).mT @ inner.reshape(places, -1)
             found.append(outer.view(one.rank, columns))
         return torch.cat(found)
+
+
+def covariance_of_places(operator: LatentKronecker, axis: int) -> Tensor:
+    """The product of the factors of all axes but one, (s, s); a grid of one axis has one place."""
+    one = torch.ones(1, 1, dtype=torch.float64, device=operator.device)
+    others = [factor for k, factor in enumerate(operator.factors) if k != axis]
+    return reduce(torch.kron, [factor.dense().double() for factor in others], one)
 
 
 class RowsAndModes(Preconditioner):

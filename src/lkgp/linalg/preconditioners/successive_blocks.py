@@ -9,7 +9,6 @@ axes, hold them in U, and V approximates A - U U^T. Neither M <= A nor M >= A.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import reduce
 from itertools import product as combinations
 
 import numpy as np
@@ -23,7 +22,7 @@ from lkgp.linalg.correlated_cells import factor_places
 from lkgp.linalg.kronecker import LatentKronecker
 from lkgp.linalg.lasting_modes import lasting_modes
 from lkgp.linalg.preconditioners.base import PreconditionerSettings
-from lkgp.linalg.preconditioners.rows_and_modes import ObservedModes, RowsAndModes
+from lkgp.linalg.preconditioners.rows_and_modes import ObservedModes, RowsAndModes, covariance_of_places
 from lkgp.linalg.preconditioners.vecchia import FIRST_LOWEST
 from lkgp.linalg.roots import positive_cholesky
 from lkgp.linalg.successive_blocks import PlaceGroup, Succession, place_groups
@@ -68,13 +67,6 @@ class SuccessiveInverse(RowsAndModes):
         rows = BlockRows([build(group) for group in groups], grid.num_observed)
         self.repaired = build.repaired
         super().__init__(rows, modes, build.gram, grid.num_observed)
-
-
-def covariance_of_places(operator: LatentKronecker, axis: int) -> Tensor:
-    """The product of the factors of all axes but one, (s, s); a grid of one axis has one place."""
-    one = torch.ones(1, 1, dtype=torch.float64, device=operator.device)
-    others = [factor for k, factor in enumerate(operator.factors) if k != axis]
-    return reduce(torch.kron, [factor.dense().double() for factor in others], one)
 
 
 class BlockBuilder:
