@@ -15,6 +15,7 @@ from lkgp import (
     Cholesky,
     ConjugateGradients,
     InputError,
+    KalmanFilter,
     KroneckerEigenbasis,
     LeadingModes,
     Nystrom,
@@ -244,8 +245,8 @@ def test_every_solver_and_preconditioner_is_in_these_lists():
         for cls in vars(lkgp.linalg.preconditioners).values()
         if dataclasses.is_dataclass(cls) and hasattr(cls, "build")
     }
-    # Blocks need a long axis, and are tested in tests/linalg/test_successive_blocks.py.
-    assert built - {SuccessiveBlocks} == {type(preconditioner) for preconditioner in PRECONDITIONERS}
+    # Two need a long axis: see tests/linalg/test_successive_blocks.py and test_kalman_filter.py.
+    assert built - {SuccessiveBlocks, KalmanFilter} == {type(preconditioner) for preconditioner in PRECONDITIONERS}
 
 
 def peak_bytes(function):

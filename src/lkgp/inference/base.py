@@ -27,6 +27,7 @@ from lkgp.inference.predictions import (
     VarianceEquations,
 )
 from lkgp.inference.structured_draws import draw_functions
+from lkgp.inference.variance_bounds import VarianceBounds
 from lkgp.linalg.factors import Factor
 from lkgp.linalg.kronecker import LatentKronecker, OperatorFactory, sum_of
 from lkgp.linalg.products import kronecker_matmul
@@ -348,6 +349,13 @@ class System(ABC):
     def exact_variance(self) -> bool:
         """Whether `explained_variance` is known exactly."""
         return False
+
+    def bounded_variance(self, seed: int) -> VarianceBounds | None:
+        """Bounds of the posterior variance at every cell of the fitted grid; None if none are known without draws.
+
+        seed: of the random numbers that some of it is estimated with
+        """
+        return None
 
     @property
     def solve_remark(self) -> str:

@@ -31,6 +31,8 @@ class CellEquations(MixedPrecisionEquations):
         # D <= A, whatever the preconditioner.
         self.bound = inverse if inverse.below or inverse.lowest is not None else NoiseOnly(noise)
         self._first = True
+        # M^-1 r of the residuals r that were measured last, where M measures them, with the units of both, (c,)
+        self._solved: tuple[Tensor, Tensor] | None = None
 
     @property
     def lowest(self) -> float:
@@ -53,7 +55,14 @@ class CellEquations(MixedPrecisionEquations):
 
     def size(self, residual: Tensor) -> Tensor:
         # |e|_A^2 = r^T A^-1 r <= r^T M^-1 r / lowest
-        return column_dots(residual, self.bound.solve(residual)).clamp(min=0).sqrt()
+        if self.bound is not self.inverse:
+            return column_dots(residual, self.bound.solve(residual)).clamp(min=0).sqrt()
+        # In the precision of the corrections, which begin with M^-1 r.
+        units = residual.abs().amax(dim=0).clamp(min=1e-300)
+        carried = (residual / units).to(self.fast.dtype)
+        solved = self.inverse.solve(carried)
+        self._solved = solved, units
+        return column_dots(carried, solved).double().clamp(min=0).sqrt() * units
 
     def true_residual(self, residual: Tensor) -> Tensor:
         return torch.linalg.vector_norm(residual, dim=0) / self.norms
@@ -61,15 +70,37 @@ class CellEquations(MixedPrecisionEquations):
     def energy(self, unknowns: Tensor, residual: Tensor) -> Tensor:
         return (unknowns * (self.rhs + residual)).sum(dim=0).clamp(min=1e-300)
 
+    def correct(self, unknowns: Tensor, active: Tensor, residual: Tensor, excess: Tensor, budget: int) -> Correction:
+        if self._solved is not None:
+            solved, units = self._solved
+            self._solved = solved[:, active], units[active]
+        return super().correct(unknowns, active, residual, excess, budget)
+
     def correction(self, residual: Tensor, excess: Tensor, budget: int) -> Correction:
-        sizes = column_dots(residual, self.inverse.solve(residual)).clamp(min=0).sqrt().clamp(min=1e-300)
-        carried = (residual / sizes).to(self.fast.dtype)
+        if self._solved is None or self._solved[0].dtype != self.fast.dtype:
+            solved, units = self.inverse.solve(residual), residual.new_ones(residual.shape[1])
+        else:
+            solved, units = self._solved
+        sizes = units * column_dots(residual / units, solved.double()).clamp(min=0).sqrt().clamp(min=1e-300)
+        carried, begun = (residual / sizes).to(self.fast.dtype), (solved * (units / sizes)).to(self.fast.dtype)
+        self._solved = None
+        del solved
         step = torch.zeros_like(carried)
         columns = torch.arange(residual.shape[1], device=residual.device)
         goal, rounds = self.wanted(excess), self.rounds(budget)
         history: CoefficientHistory = []
         products, iterations, _ = descend(
-            self.fast, self.inverse, step, carried, columns, goal, rounds, energy=True, astray=ASTRAY, history=history
+            self.fast,
+            self.inverse,
+            step,
+            carried,
+            columns,
+            goal,
+            rounds,
+            energy=True,
+            astray=ASTRAY,
+            history=history,
+            begun=begun,
         )
         if self.inverse.lowest is not None and history:
             # What the iterations have seen is no smaller than the smallest eigenvalue.

@@ -19,26 +19,21 @@ from torch import Tensor
 from lkgp.data.readers import Observations
 from lkgp.inference.base import GradientWeights, LatentSolution, Plan, Purpose, quadratic_form
 from lkgp.inference.cell_equations import CellEquations
-from lkgp.inference.costs import (
-    OBSERVATION_CHECKS,
-    OUTSIDE,
-    READING,
-    Cost,
-    FactorRanks,
-    PlanningProblem,
-    block_solve,
-    break_even,
-    product_spectrum,
-)
+from lkgp.inference.costs import PlanningProblem, break_even, product_spectrum
 from lkgp.inference.estimated import CURVATURE_RTOL, EstimatedMethod, MixedPrecisionSystem
+from lkgp.inference.filter_costs import filter_cost, filter_obstacle
+from lkgp.inference.filtered_variance import filtered_variance
 from lkgp.inference.gradients import quadratic_weights
 from lkgp.inference.neighbour_costs import neighbour_cost
+from lkgp.inference.observation_costs import SPECTRUM_TOLERANCE, observation_cost
 from lkgp.inference.structured_draws import draw_functions
 from lkgp.inference.succession_costs import succession_cost
+from lkgp.inference.variance_bounds import VarianceBounds
 from lkgp.linalg.factors import Factor
 from lkgp.linalg.kronecker import LatentKronecker, OperatorFactory, sum_of
-from lkgp.linalg.leading_modes import BLOCK_WEIGHT, ITERATIONS_PER_ROOT, block_multiplications, cheapest_block
 from lkgp.linalg.preconditioners import (
+    FilteredInverse,
+    KalmanFilter,
     LeadingModes,
     NoiseOnly,
     PivotedCholesky,
@@ -54,9 +49,6 @@ from lkgp.linalg.roots import shifted_cholesky
 from lkgp.model import LatentKroneckerGP
 from lkgp.solvers import ConjugateGradients, Solution, Solver, solve
 
-# Multiplications in float64 that take as long as forming one entry of that matrix, which is a product of gathered
-# entries of the factors: 185 to 200 on one busy core, for 5500 observations.
-FORMING = 200.0
 # Prior variance that is added by a jitter on the diagonals of the factors, as a fraction of the noise: far below the
 # noise, yet enough for a Cholesky factorisation.
 JITTER = 1e-3
@@ -88,7 +80,8 @@ class ObservationSpace(EstimatedMethod):
         if cls is not ObservationSpace:
             return ()
         neighbours = [cls(preconditioner=Vecchia(neighbours=count)) for count in NEIGHBOURS]
-        return (cls(), cls(dense=True), *neighbours, cls(preconditioner=SuccessiveBlocks()))
+        along = (cls(preconditioner=SuccessiveBlocks()), cls(preconditioner=KalmanFilter()))
+        return (cls(), cls(dense=True), *neighbours, *along)
 
     def for_fitting(self) -> "ObservationSpace":
         return super().for_fitting() if self.solver is None else self._looser(self.fit_rtol)
@@ -113,6 +106,8 @@ class ObservationSpace(EstimatedMethod):
             return self._plan_with_neighbours(problem, self.preconditioner)
         if self.solver is None and isinstance(self.preconditioner, SuccessiveBlocks) and not self.dense:
             return self._plan_with_blocks(problem, self.preconditioner)
+        if self.solver is None and isinstance(self.preconditioner, KalmanFilter) and not self.dense:
+            return self._plan_with_filter(problem, self.preconditioner)
         if self.solver is not None or not isinstance(self.preconditioner, LeadingModes):
             # The cost of other solvers and preconditioners is not known.
             return Plan(self, "observation space")
@@ -148,6 +143,14 @@ class ObservationSpace(EstimatedMethod):
         words = f"observation space, preconditioner block by block along an axis (about {iterations:.0f} iterations)"
         return Plan(self, f"{words}, {cost}", cost)
 
+    def _plan_with_filter(self, problem: PlanningProblem, settings: KalmanFilter) -> Plan:
+        words = "observation space, filter along an axis"
+        obstacle = filter_obstacle(problem, settings)
+        if obstacle:
+            return Plan(self, words, obstacle=obstacle)
+        cost, iterations = filter_cost(problem, settings)
+        return Plan(self, f"{words} as preconditioner (about {iterations:.0f} iterations), {cost}", cost)
+
     def system(
         self,
         model: LatentKroneckerGP,
@@ -168,38 +171,6 @@ class Iterative(ObservationSpace):
     fit_rtol: float = field(default=1e-3, kw_only=True)
     num_probes: int = field(default=16, kw_only=True)
     lanczos_steps: int = field(default=64, kw_only=True)
-
-
-# The truncation of the spectra from which the cost of a solve is predicted: the default of `Spectral.tolerance`.
-SPECTRUM_TOLERANCE = 1e-4
-
-
-def observation_cost(
-    problem: PlanningProblem, ranks: Sequence[FactorRanks], max_rank: int, columns: int, prepared: int, dense: bool
-) -> Cost:
-    """The cost of solving for `columns` right-hand sides in observation space, with or without the grid.
-
-    prepared: number of right-hand sides for which the preconditioner is made
-    """
-    grid, n, cells = problem.grid, problem.grid.num_observed, problem.grid.num_cells
-    # A dense matrix is read from memory in every product, however few the columns.
-    product = max(float(n**2), READING * n**2 / columns) if dense else problem.product
-    diagonal = 1 + product_spectrum(ranks, MOST_MODES) * n / cells / problem.least_noise
-    leading = [min(MOST_MODES, f.rank) for f in ranks]
-    block = cheapest_block(diagonal, product, grid.shape, leading, max_rank, prepared)
-    left = float(diagonal[block]) if block < len(diagonal) else 1.0
-    transform = 2.0 * sum(cells * r for r in leading)
-    build = sum(f.points**3 / 6 + 3 * f.points * r**2 for f, r in zip(ranks, leading, strict=True))
-    # counted in float32
-    build += BLOCK_WEIGHT * block_multiplications(grid.shape, leading, block) / 2
-    build += FORMING * n**2 if dense else 0.0
-    roots = sum(f.points**3 / 6 for f in ranks)
-    iterations = ITERATIONS_PER_ROOT * math.sqrt(left)
-    # The preconditioner is applied in float64.
-    once = product / 2 + transform + block_solve(block, columns)
-    work = columns * (iterations * once + OBSERVATION_CHECKS * problem.product + OUTSIDE * cells)
-    memory = 8.0 * (6 * problem.factor_numbers + 3 * block**2) + problem.column_memory(columns)
-    return Cost(build + roots + work, memory + (12.0 * n**2 if dense else 0.0))
 
 
 class ObservationSystem(MixedPrecisionSystem):
@@ -304,6 +275,9 @@ class ObservationSystem(MixedPrecisionSystem):
             latent = self.exact.latent_diagonal()
             return math.sqrt(float((latent / (1 + latent * precision)).sum()))
         return math.sqrt(float((known / (1 + share * known * precision)).sum()) * share)
+
+    def bounded_variance(self, seed: int) -> VarianceBounds | None:
+        return filtered_variance(self.inverse, seed) if isinstance(self.inverse, FilteredInverse) else None
 
     # The likelihood
 

@@ -80,7 +80,7 @@ class BlockMotion:
         within = process.covariance((times[:, :, None] - times[:, None, :]).abs()) - reads @ known @ reads.mT
         seen = process.transitions(times[:, -1:] - times) @ (known @ readout)
         ahead = seen.mT - moves @ known @ reads.mT
-        return cls(reads, moves, within, ahead, known - moves @ known @ moves.mT)
+        return cls(reads, moves, within, ahead.contiguous(), known - moves @ known @ moves.mT)
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,6 +18,7 @@ from lkgp.errors import complain
 from lkgp.inference import Plan, Purpose, System, columns_at_once
 from lkgp.inference.base import gaussian_log_density, quadratic_form
 from lkgp.inference.likelihood import likelihood_error
+from lkgp.inference.variance_bounds import VarianceBounds
 from lkgp.linalg.correlated_cells import FactorPlaces, factor_places
 from lkgp.linalg.factors import Factor
 from lkgp.linalg.kronecker import CrossKronecker, LatentKronecker, OperatorFactory, sum_of
@@ -29,6 +30,7 @@ from lkgp.posterior.factor_roots import locate
 from lkgp.posterior.local_variance import (
     FEW_DRAWS,
     FIRST_DRAWS,
+    SMALL_ERROR,
     VarianceQuality,
     estimated_variance,
     variance_quality,
@@ -80,6 +82,8 @@ class Posterior:
         self._system: System | None = None
         self._factors_of_terms: list[list[Factor]] | None = None
         self._quality: VarianceQuality | None = None
+        self._bounds: VarianceBounds | None = None
+        self._bounds_wanted = True
         self._places: list[FactorPlaces] | None = None
         self.draw_store = DrawStore(self, (self._affordable_draws(), seed))
         self.solution = self._solve_for_weights(start) if solution is None else solution
@@ -199,10 +203,22 @@ class Posterior:
             assert explained is not None
             found = above_rounding(prior - explained.to(prior.dtype), prior, strict)
         else:
+            bounded = self._bounded_variance(coords)
+            estimate = estimated_variance(self, coords) if bounded is None else bounded
             # computed in float64, whatever the dtype of the data
-            found = above_rounding(estimated_variance(self, coords).double(), prior.double(), strict).to(prior.dtype)
+            found = above_rounding(estimate.double(), prior.double(), strict).to(prior.dtype)
         self._check_means(coords, prior, found, strict)
         return found
+
+    def _bounded_variance(self, coords: Sequence[Tensor]) -> Tensor | None:
+        """From narrow bounds at the cells of the fitted grid, (n_1, ..., n_d); None elsewhere, or if there are none."""
+        if any(points is not known for points, known in zip(coords, self.data.grid.coords, strict=True)):
+            return None
+        with self._judging:
+            if self._bounds_wanted:
+                found, self._bounds_wanted = self.system.bounded_variance(self.seed), False
+                self._bounds = found if found is not None and found.error <= SMALL_ERROR else None
+            return None if self._bounds is None else self._bounds.variance
 
     def _check_means(self, coords: Sequence[Tensor], prior: Tensor, variance: Tensor, strict: bool) -> None:
         """Warn if rounding errors of the mean matter at the cells of the product of `coords`.
@@ -276,24 +292,21 @@ class Posterior:
         """
         if self.system.exact_variance:
             return 0.0
-        known = self._quality
-        return 1 / math.sqrt(2 * self.behind_variance[0]) if known is None else known.error
+        known = [one.error for one in (self._bounds, self._quality) if one is not None]
+        return max(known) if known else 1 / math.sqrt(2 * self.behind_variance[0])
 
     @property
     def variance_source(self) -> str:
         """In words, what the error bars are computed from."""
         if self.system.exact_variance:
             return "exact"
-        known = self._quality
-        words = (
-            str(known)
-            if known is not None
-            else (
+        known = [str(one) for one in (self._bounds, self._quality) if one is not None]
+        if not known:
+            known = [
                 "from observations near by and posterior samples; relative standard error at most "
                 f"{self.variance_error:.1%}"
-            )
-        )
-        return words + self.system.sampling_remark
+            ]
+        return "; at new points ".join(known) + self.system.sampling_remark
 
     @property
     def variance_quality(self) -> VarianceQuality:

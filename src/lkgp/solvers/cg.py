@@ -74,6 +74,7 @@ def descend(
     energy: bool = False,
     astray: float = math.inf,
     history: "CoefficientHistory | None" = None,
+    begun: Tensor | None = None,
 ) -> tuple[int, int, Reason | None]:
     """Iterate until the recursive residuals of the `active` columns are below `goal`; changes x and r in place.
 
@@ -84,8 +85,11 @@ def descend(
     energy: whether residuals are measured by the preconditioner, r^T M^-1 r, instead of r^T r
     astray: give up if a residual exceeds this, because rounding errors have taken over
     history: collects what the iterations tell about the spectrum
+    begun: M^-1 r, (n, a), if it is known; it is overwritten
     """
-    p = r.clone() if preconditioner is None else preconditioner.solve(r)
+    p = begun
+    if p is None:
+        p = r.clone() if preconditioner is None else preconditioner.solve(r)
     rz = column_dots(r, p)
     products = 0
     for step in range(1, budget + 1):

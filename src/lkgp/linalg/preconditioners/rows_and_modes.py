@@ -75,7 +75,7 @@ class ObservedModes:
             inner = (one.axis.to(values).mT @ table).view(-1, places, columns).transpose(0, 1)
             outer = one.others.to(values).mT @ inner.reshape(places, -1)
             found.append(outer.view(one.rank, columns))
-        return torch.cat(found)
+        return torch.cat([values.new_zeros(0, columns), *found])
 
 
 def covariance_of_places(operator: LatentKronecker, axis: int) -> Tensor:

@@ -1,0 +1,129 @@
+"""Predict the cost of solves that are preconditioned by a filter along a long axis.
+
+M holds the Matern parts exactly, so that the eigenvalues of M^-1 A lie between 1 and 1 + k, where k is about the
+variance of the largest mode that was left out over that of all else in its direction. It is found from some of the
+times: the modes of a part that lasts look alike wherever they are seen.
+"""
+
+import math
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lkgp.inference.costs import FIT_COLUMNS, OBSERVATION_CHECKS, Cost, PlanningProblem
+from lkgp.inference.filtered_variance import LEFT_DRAWS, MODE_DRAWS
+from lkgp.linalg.lasting_modes import LEAST, MATTERS, MOST_LASTING, POINTS_PER_MODE, SHARE
+from lkgp.linalg.markov_processes import JointProcess, Process, processes_of
+from lkgp.linalg.preconditioners import KalmanFilter
+from lkgp.linalg.preconditioners.successive_blocks import long_axis
+from lkgp.linalg.state_filter import BLOCK_CELLS
+from lkgp.model import LatentKroneckerGP
+from lkgp.model.kernels import KernelFunction
+
+# At so many times modes are looked for, and in a run of so many their shape is compared with the Matern parts.
+SOME_TIMES, RUN = 600, 512
+# Iterations of a solve to a residual of 1e-6 over the root of 1 + k: `scripts/filter_iterations.py` counts them. A fit,
+# and draws, are content with about half as many.
+PER_ROOT, SHARE_OF_FIT = 6.0, 0.5
+# Multiplications that take as long as a step through one block does at least: when it is built, and in a product.
+BUILD_STEP, STEP = 1e7, 3e5
+# Those that take as long as reading one number of the steps, for all columns together, and as using it for one.
+READ, USE = 12.0, 1.0
+
+
+def axis_processes(model: LatentKroneckerGP, axis: int) -> list[Process]:
+    """The Matern processes among the parts of the kernel along an axis of one column."""
+    parts = KernelFunction(model.terms[0].kernels[axis]).summands
+    return [process for part in parts for process in processes_of(part, 1)]
+
+
+def filter_obstacle(problem: PlanningProblem, settings: KalmanFilter) -> str:
+    """Why the filter cannot be used; empty if it can."""
+    axis = long_axis(problem.grid)
+    known = [] if axis is None else axis_processes(problem.model, axis)
+    return settings.obstacle(problem.grid, len(problem.model.terms), known)
+
+
+def filter_cost(problem: PlanningProblem, settings: KalmanFilter) -> tuple[Cost, float]:
+    """The cost of a posterior or a likelihood, and the predicted number of iterations of a solve."""
+    grid, n = problem.grid, problem.grid.num_observed
+    axis = long_axis(grid)
+    assert axis is not None
+    places = grid.num_cells // grid.shape[axis]
+    states = places * sum(process.order for process in axis_processes(problem.model, axis))
+    times = max(1, BLOCK_CELLS // places)
+    blocks, width = grid.shape[axis] / times, times * n / grid.shape[axis]
+    numbers = blocks * (width**2 + states * width)
+    left, modes = left_by_modes(problem.model, problem, axis, settings)
+    iterations = PER_ROOT * math.sqrt(1 + left)
+    build = blocks * (BUILD_STEP + 3 * (width**3 + states * width**2 + states**2 * width))
+    # W U and its square, in single precision
+    build += modes * (2 * numbers + n * modes) / 2
+    # W and its transpose, before and after the modes
+    passes = 4 * (blocks * STEP + READ * numbers)
+    per_column = problem.product / 2 + 4 * USE * numbers + 4 * n * modes / places
+    # Error bars need a few passes and no solves; a smoother takes about as long as three filters.
+    columns = 1 + FIT_COLUMNS if problem.fitting else 1
+    rounds = iterations * (SHARE_OF_FIT if problem.fitting else 1.0)
+    work = rounds * (passes + columns * per_column) + columns * OBSERVATION_CHECKS * problem.product
+    if not problem.fitting:
+        work += 3 * build + passes * (MODE_DRAWS + LEFT_DRAWS) / 8 + (MODE_DRAWS + LEFT_DRAWS) * per_column
+    memory = 8.0 * 6 * problem.factor_numbers + 4.0 * numbers + problem.column_memory(columns) + 8.0 * modes**2 * 2
+    return Cost(build + work, memory), iterations
+
+
+@torch.no_grad()
+def left_by_modes(
+    model: LatentKroneckerGP, problem: PlanningProblem, axis: int, settings: KalmanFilter
+) -> tuple[float, int]:
+    """About k, and the number of modes."""
+    coords, term = problem.grid.coords, model.terms[0]
+    times = coords[axis].double()
+    n = len(times)
+    known = JointProcess(axis_processes(model, axis))
+    parts = [part for part in KernelFunction(term.kernels[axis]).summands if not processes_of(part, 1)]
+    if not parts:
+        return 0.0, 0
+    order = torch.argsort(times[:, 0])
+    # At random, so that no cycle is always seen at the same phase.
+    some = np.random.default_rng(0).permutation(n)[:SOME_TIMES]
+    points, run = times[torch.as_tensor(some)], times[order[(n - min(n, RUN)) // 2 :][:RUN]]
+    short = known.covariance((run - run.mT).abs())
+    places = torch.ones(1, dtype=torch.float64)
+    for k in range(len(coords)):
+        if k != axis:
+            values = torch.linalg.eigvalsh(term.cross_factor(k, coords[k], coords[k]).double()).clamp(min=0.0)
+            places = torch.outer(places, values).flatten()
+    found, missed = [], []
+    for part in parts:
+        ratio, lasts = _mode_ratios(part, points, run, short, n, places, problem.least_noise)
+        most = max(1, min(MOST_LASTING, n // POINTS_PER_MODE)) if lasts else 0
+        found.append(ratio[:, :most].flatten())
+        missed.append(float(ratio[:, most:].max()) if most < ratio.shape[1] else 0.0)
+    ratios = torch.cat(found).sort(descending=True).values
+    chosen = int((ratios[: settings.modes] > MATTERS).sum())
+    rest = float(ratios[chosen]) if chosen < len(ratios) else 0.0
+    return max([rest, *missed]) * problem.grid.num_observed / problem.grid.num_cells, chosen
+
+
+def _mode_ratios(
+    part: KernelFunction, points: Tensor, run: Tensor, short: Tensor, n: int, places: Tensor, noise: float
+) -> tuple[Tensor, bool]:
+    """The variances of the modes of a part over all else in their direction, (s, r), and whether it lasts.
+
+    points: some times, (m, 1); run: neighbouring ones, (t, 1), with the covariance `short` of the Matern parts, (t, t)
+    places: the eigenvalues of the covariance of the places, (s,)
+    """
+    values, vectors = torch.linalg.eigh(part(points, points))
+    values, vectors = values.flip(0), vectors.flip(1)
+    kept = values > LEAST * values[0]
+    values, vectors = values[kept], vectors[:, kept]
+    # the shape of every mode in the run
+    shapes = part(run, points) @ vectors
+    shapes = shapes / torch.linalg.vector_norm(shapes, dim=0).clamp(min=1e-300)
+    elsewhere = (shapes * (short @ shapes)).sum(dim=0)
+    most = max(1, min(MOST_LASTING, n // POINTS_PER_MODE))
+    lasts = bool(values[:most].sum() >= SHARE * values.sum())
+    variances = values * (n / len(points))
+    return places[:, None] * variances / (places[:, None] * elsewhere + noise), lasts

@@ -1,0 +1,135 @@
+"""Error bars of a filter and modes along an axis, against dense matrices."""
+
+import numpy as np
+import pytest
+import torch
+from gpytorch.kernels import ScaleKernel
+from long_axes import cycle, matern
+
+from lkgp import KalmanFilter, LatentKroneckerGP, ObservationSpace, from_array
+from lkgp.inference import filtered_variance as filtered
+from lkgp.inference.base import Plan
+from lkgp.linalg import state_filter
+from lkgp.linalg.lasting_modes import lasting_modes
+from lkgp.linalg.leftover import leftover_draws
+from lkgp.posterior import condition
+
+NOISE = 0.05
+
+
+def rough():
+    return ScaleKernel(matern(0.5, 4.0))
+
+
+def two_scales():
+    return ScaleKernel(matern(0.5, 2.0) + ScaleKernel(matern(2.5, 9.0)))
+
+
+class Case:
+    """Places x 300 times, or times x places, with gaps that all places share, and the dense posterior."""
+
+    def __init__(self, kernel, *, irregular=False, times_first=False, known_noise=False):
+        rng = np.random.default_rng(3)
+        times = np.sort(rng.uniform(0, 300, 300)) if irregular else np.arange(300.0)
+        coords = [rng.random((4, 2)), times[:, None]]
+        y = rng.standard_normal((4, 300))
+        y[rng.random(y.shape) < 0.3] = np.nan
+        y[1:, 100:160] = np.nan
+        kernels = [matern(1.5, 0.5), kernel]
+        if times_first:
+            coords, y, kernels = coords[::-1], y.T, kernels[::-1]
+        variances = 10.0 ** rng.uniform(-2, 0, y.shape) if known_noise else None
+        self.data = from_array(coords, y, noise_variance=variances)
+        self.model = LatentKroneckerGP([k.double() for k in kernels], noise=NOISE).double()
+        whole = from_array(coords, np.zeros(y.shape))
+        with torch.no_grad():
+            prior = self.model.covariance(whole, ["dense", "dense"]).detach().latent_rows(torch.arange(1200)).numpy()
+            noise = self.model.noise_diagonal(self.data).numpy()
+        index = self.data.grid.index.numpy()
+        matrix = prior[np.ix_(index, index)] + np.diag(noise)
+        self.exact = np.diag(prior) - (prior[:, index] * np.linalg.solve(matrix, prior[index]).T).sum(axis=1)
+        plan = Plan(ObservationSpace(preconditioner=KalmanFilter()), "")
+        self.posterior = condition(self.model, self.data, plan)
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch):
+    monkeypatch.setattr(state_filter, "BLOCK_CELLS", 24)
+    monkeypatch.setattr(state_filter, "BLOCKS_AT_ONCE", 4)
+
+
+@pytest.mark.parametrize("kernel", [rough, two_scales])
+@pytest.mark.parametrize("kind", [{}, {"irregular": True}, {"times_first": True}, {"known_noise": True}], ids=" ".join)
+def test_matern_processes_alone_are_exact(kernel, kind):
+    case = Case(kernel(), **kind)
+    found = case.posterior.system.bounded_variance(0)
+    np.testing.assert_allclose(found.variance.flatten().numpy(), case.exact, rtol=1e-6)
+    assert found.error == 0
+    variance = case.posterior.variance(case.data.grid.coords)
+    np.testing.assert_allclose(variance.flatten().numpy(), case.exact, rtol=1e-6)
+    assert case.posterior.variance_source.startswith("exact along")
+
+
+@pytest.mark.parametrize("kind", [{}, {"irregular": True}, {"times_first": True}], ids=" ".join)
+@pytest.mark.parametrize("keeps", [900.0, 150.0])
+def test_with_a_cycle_the_bounds_hold(kind, keeps, monkeypatch):
+    """With so many draws that their scatter hides nothing."""
+    monkeypatch.setattr(filtered, "LEFT_DRAWS", 512)
+    case = Case(rough() + cycle(20.0, keeps), **kind)
+    found = case.posterior.system.bounded_variance(0)
+    lower, upper = (x.flatten().numpy() for x in (found.lower, found.lower + found.gap))
+    assert (upper - lower).max() > 1e-3 * case.exact.max()
+    assert (lower <= case.exact * (1 + 1e-6)).all()
+    assert (case.exact <= lower + 1.3 * (upper - lower)).all()
+    assert ((upper - lower) / case.exact).mean() < 0.2
+
+
+def test_few_draws_of_many_modes_scatter_as_stated(monkeypatch):
+    case = Case(rough() + cycle(20.0, 900.0))
+    exact = case.posterior.system.bounded_variance(0)
+    assert case.posterior.system.inverse.modes.rank > 8
+    monkeypatch.setattr(filtered, "MODE_DRAWS", 4)
+    few = torch.stack([case.posterior.system.bounded_variance(seed).lower for seed in range(60)])
+    spread = few.std(dim=0) / case.posterior.system.bounded_variance(0).scatter.clamp(min=1e-300)
+    share = (few.mean(dim=0) - exact.lower).abs() / (few.std(dim=0) / 60**0.5)
+    assert float((share < 4).double().mean()) > 0.98
+    assert 0.5 < float(spread.median()) < 2
+
+
+def test_wide_bounds_are_not_used(monkeypatch):
+    """Nothing that lasts is held in modes, so the bounds are far apart, and draws take over."""
+    monkeypatch.setattr(filtered, "LEFT_DRAWS", 4)
+    plan = Plan(ObservationSpace(preconditioner=KalmanFilter(modes=1), num_samples=32), "")
+    case = Case(rough() + cycle(20.0, 900.0))
+    posterior = condition(case.model, case.data, plan)
+    assert posterior.system.bounded_variance(0).error > 0.01
+    posterior.variance(case.data.grid.coords)
+    assert "samples" in posterior.variance_source
+
+
+def test_new_points_are_estimated_by_draws():
+    case = Case(rough())
+    later = [case.data.grid.coords[0], torch.tensor([[301.0], [310.5]], dtype=torch.float64)]
+    case.posterior.variance(case.data.grid.coords)
+    case.posterior.variance(later)
+    assert "; at new points from" in case.posterior.variance_source
+
+
+def test_draws_of_what_is_left_have_its_covariance():
+    rng = np.random.default_rng(0)
+    data = from_array([rng.random((3, 2)), np.arange(256.0)[:, None]], rng.standard_normal((3, 256)))
+    kernel = rough() + cycle(16.0, 400.0)
+    model = LatentKroneckerGP([matern(1.5, 0.5).double(), kernel.double()], noise=NOISE).double()
+    with torch.no_grad():
+        operator = model.covariance(data, ["dense", "dense"]).detach()
+    places = operator.factors[0].dense()
+    lasting = lasting_modes(operator.factors[1], places, NOISE, 20, 0, except_processes=True)
+    (part,) = lasting.parts
+    left = np.kron(part.dense().numpy(), places.numpy())
+    for one in lasting.sets:
+        left -= np.kron((one.axis @ one.axis.mT).numpy(), (one.others @ one.others.mT).numpy())
+    draws = leftover_draws(lasting, 4000, torch.Generator().manual_seed(0)).flatten(0, 1).numpy()
+    found = draws @ draws.T / 4000
+    scale = np.sqrt(np.outer(np.diag(left), np.diag(left)))
+    assert 0.05 < np.diag(left).max() / np.kron(np.diag(part.dense().numpy()), np.diag(places.numpy())).max() < 0.95
+    assert np.abs((found - left) / scale).max() < 0.12
