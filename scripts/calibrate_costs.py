@@ -25,7 +25,7 @@ from calibration import cost_model, factorisations, products
 from calibration.comparing import Effort, Found
 
 from lkgp import linalg
-from lkgp.inference import choice, costs, direct, observation_space, spectral, spectrum_estimate
+from lkgp.inference import choice, costs, direct, observation_costs, spectral, spectrum_estimate
 from lkgp.linalg import eigenbasis, kronecker, leading_modes, transform
 from lkgp.linalg.factors import base as factors_base
 from lkgp.linalg.factors import toeplitz
@@ -48,7 +48,7 @@ MEASUREMENTS: dict[str, tuple[ModuleType, Callable[[Effort], Found]]] = {
     "INVERSE": (direct, factorisations.inverse),
     "SUBSTITUTION": (direct, factorisations.substitution),
     "ENTRIES": (direct, factorisations.entries),
-    "FORMING": (observation_space, cost_model.forming),
+    "FORMING": (observation_costs, cost_model.forming),
     "ITERATIONS_PER_ROOT": (leading_modes, cost_model.iterations_per_root),
     "BLOCK_WEIGHT": (leading_modes, cost_model.block_weight),
     "ITERATIONS_AT_RANDOM": (spectral, cost_model.iterations_at_random),

@@ -31,7 +31,7 @@ from lkgp.inference import break_even
 from lkgp.inference.base import System
 from lkgp.inference.costs import SOLVE_ARRAYS, FactorRanks, PlanningProblem, missing_at_random
 from lkgp.inference.direct import direct_cost
-from lkgp.inference.observation_space import FORMING, observation_cost
+from lkgp.inference.observation_costs import FORMING, observation_cost
 from lkgp.inference.spectral import spectral_cost
 from lkgp.inference.spectrum_estimate import FactorSpectrum, kept_spectrum
 from lkgp.linalg.eigenbasis import FactorBasis

@@ -27,7 +27,7 @@ from lkgp.inference.predictions import (
     VarianceEquations,
 )
 from lkgp.inference.structured_draws import draw_functions
-from lkgp.inference.variance_bounds import VarianceBounds
+from lkgp.inference.variance_estimate import VarianceEstimate
 from lkgp.linalg.factors import Factor
 from lkgp.linalg.kronecker import LatentKronecker, OperatorFactory, sum_of
 from lkgp.linalg.products import kronecker_matmul
@@ -350,8 +350,8 @@ class System(ABC):
         """Whether `explained_variance` is known exactly."""
         return False
 
-    def bounded_variance(self, seed: int) -> VarianceBounds | None:
-        """Bounds of the posterior variance at every cell of the fitted grid; None if none are known without draws.
+    def variance_at_fitted_cells(self, seed: int) -> VarianceEstimate | None:
+        """The posterior variance at every cell of the fitted grid; None if there is no way but from draws alone.
 
         seed: of the random numbers that some of it is estimated with
         """

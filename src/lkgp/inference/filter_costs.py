@@ -26,6 +26,8 @@ SOME_TIMES, RUN = 600, 512
 # Iterations of a solve to a residual of 1e-6 over the root of 1 + k: `scripts/filter_iterations.py` counts them. A fit,
 # and draws, are content with about half as many.
 PER_ROOT, SHARE_OF_FIT = 6.0, 0.5
+# With more left out, bounds of the variance are too far apart.
+MUCH = 0.5
 # Multiplications that take as long as a step through one block does at least: when it is built, and in a product.
 BUILD_STEP, STEP = 1e7, 3e5
 # Those that take as long as reading one number of the steps, for all columns together, and as using it for one.
@@ -63,8 +65,8 @@ def filter_cost(problem: PlanningProblem, settings: KalmanFilter) -> tuple[Cost,
     # W and its transpose, before and after the modes
     passes = 4 * (blocks * STEP + READ * numbers)
     per_column = problem.product / 2 + 4 * USE * numbers + 4 * n * modes / places
-    # Error bars need a few passes and no solves; a smoother takes about as long as three filters.
-    columns = 1 + FIT_COLUMNS if problem.fitting else 1
+    # Error bars need solves only if much was left out; a smoother takes about as long as three filters.
+    columns = 1 + (FIT_COLUMNS if problem.fitting else LEFT_DRAWS if left > MUCH else 0)
     rounds = iterations * (SHARE_OF_FIT if problem.fitting else 1.0)
     work = rounds * (passes + columns * per_column) + columns * OBSERVATION_CHECKS * problem.product
     if not problem.fitting:

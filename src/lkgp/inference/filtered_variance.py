@@ -1,7 +1,7 @@
-"""Posterior variances at the cells of the fitted grid from a filter and modes along an axis, without solves.
+"""Posterior variances at the cells of the fitted grid from a filter and modes along an axis, with few solves or none.
 
-Let f = g + h, where M = Cov(g) + D at the observed cells is the preconditioner, with Cov(g) = V - D + U U^T, and h is
-what its modes leave. Given h, the variance of g is that of a model with M in the place of A, at every cell
+Let f = g + h, where M = Cov(g) + D at the observed cells is the preconditioner, and h is what its modes leave. Given h,
+the variance of g is that of a model with M in the place of A, at every cell
 
     v_M  =  Var(Matern parts | y)  +  |row of B|^2,     B = (U_* - K_V* V^-1 U) H^-1/2,
 
@@ -9,16 +9,18 @@ where U_* are the modes at all cells. The first part is that of a smoother, exac
 
     d  =  h  -  K_M* M^-1 h,        v  =  v_M + Var(d | y),      0 <= Var(d | y) <= Var(d),
 
-since the data only reduce it. Both squares are means over a few draws, as they are small beside the first part.
+since the data only reduce it. If these bounds are too far apart, Var(d | y) is estimated from draws of h given data,
+which take a solve with A each. All but the smoother's are means over a few draws, as they are small beside it.
 """
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
 from lkgp.data.grid import PartialGrid
-from lkgp.inference.variance_bounds import VarianceBounds
+from lkgp.inference.variance_estimate import VarianceEstimate
 from lkgp.linalg.factors import Factor
 from lkgp.linalg.factors.markov import MarkovFactor
 from lkgp.linalg.leftover import leftover_draws
@@ -26,42 +28,77 @@ from lkgp.linalg.preconditioners import FilteredInverse
 from lkgp.linalg.products import kronecker_matmul
 from lkgp.linalg.state_smoother import smoothed_variances
 
-# The numbers of draws of the weights of modes and of what they leave.
+# The numbers of draws of the weights of modes, and of what they leave.
 MODE_DRAWS, LEFT_DRAWS = 32, 16
 # As many draws are treated at a time as fit into so many bytes, with about so many arrays of the size of the grid.
-WORK_BYTES, ARRAYS = 1e9, 8
+WORK_BYTES, ARRAYS = 1e9, 12
+# An error that needs no further draws.
+SMALL_ERROR = 0.01
 
 
-def filtered_variance(inverse: FilteredInverse, seed: int) -> VarianceBounds:
-    """Bounds of the posterior variance at every cell of the grid of an operator."""
-    grid, modes = inverse.operator.grid, inverse.modes
+def filtered_variance(
+    inverse: FilteredInverse, solve: Callable[[Tensor], Tensor], most_draws: int, seed: int
+) -> VarianceEstimate:
+    """The posterior variance at every cell of the grid of an operator.
+
+    solve: X -> A^-1 X for X (n, c); most_draws: for how many draws of data it may be called
+    """
+    grid = inverse.operator.grid
     generator = torch.Generator(grid.index.device).manual_seed(seed)
-    succession = modes.succession
-    times = len(succession.order)
-    lower = _on_grid(smoothed_variances(inverse.filter)[:times, :, None], inverse)[..., 0]
+    times = len(inverse.modes.succession.order)
+    smooth = _on_grid(smoothed_variances(inverse.filter)[:times, :, None], inverse)[..., 0].clamp(min=0.0)
     markov = _markov_factors(inverse)
     width = max(1, int(WORK_BYTES / (8 * ARRAYS * grid.num_cells)))
-    by_modes, few = torch.zeros_like(lower), MODE_DRAWS
-    if modes.rank:
-        # All modes, if they are hardly more than the draws.
-        whole = modes.rank <= 2 * MODE_DRAWS
-        few = modes.rank if whole else MODE_DRAWS
-        eye = torch.eye(modes.rank, dtype=lower.dtype, device=lower.device)
-        normals = eye if whole else torch.randn(modes.rank, few, generator=generator, dtype=lower.dtype)
-        weights = torch.linalg.solve_triangular(inverse.root_of_h.mT, normals, upper=True)
-        for some in weights.split(width, dim=1):
-            by_modes += _errors_of_modes(inverse, markov, some).square().sum(dim=-1)
-        by_modes, few = (by_modes, 0) if whole else (by_modes / few, few)
-    gap = torch.zeros_like(lower)
-    if inverse.lasting.parts:
-        for start in range(0, LEFT_DRAWS, width):
-            gap += _left_by_modes(inverse, markov, min(width, LEFT_DRAWS - start), generator).square().sum(dim=-1)
-        gap /= LEFT_DRAWS
+    by_modes, scatter = _variance_of_modes(inverse, markov, width, generator)
+    known, source = smooth + by_modes, "exact along the longest axis, but for what lasts, which is from modes"
+    if not inverse.lasting.parts:
+        return VarianceEstimate(known, scatter, source)
+    gap = torch.zeros_like(known)
+    for count in _counts(LEFT_DRAWS, width):
+        left = _left(inverse, count, generator)
+        gap += _unexplained(inverse, markov, left).square().sum(dim=-1) / LEFT_DRAWS
     # The mean of s squares of normal numbers has the relative standard error sqrt(2 / s).
-    scatter = by_modes * (math.sqrt(2 / few) if few else 0.0)
-    scatter = torch.hypot(scatter, gap / 2 * math.sqrt(2 / LEFT_DRAWS))
-    source = "exact along the axis of times, with what lasts from modes"
-    return VarianceBounds((lower + by_modes).clamp(min=0.0), gap, scatter, source)
+    doubt = torch.hypot(scatter, gap / 2 * math.sqrt(2 / LEFT_DRAWS)) + gap / 2
+    found = VarianceEstimate(known + gap / 2, doubt, source)
+    total, done = torch.zeros_like(known), 0
+    for count in _counts(most_draws, min(width, LEFT_DRAWS)):
+        if found.error <= SMALL_ERROR:
+            break
+        left = _left_given_data(inverse, markov, solve, count, generator)
+        total += _unexplained(inverse, markov, left).square().sum(dim=-1)
+        done += count
+        if done >= min(LEFT_DRAWS, most_draws):
+            added = total / done
+            doubt = torch.hypot(scatter, added * math.sqrt(2 / done))
+            found = VarianceEstimate(known + added, doubt, f"{source} and {done} posterior samples")
+    return found
+
+
+def _counts(number: int, width: int) -> list[int]:
+    """A number of draws in parts of at most `width`."""
+    return [min(width, number - start) for start in range(0, number, width)]
+
+
+def _variance_of_modes(
+    inverse: FilteredInverse, markov: list[Factor], width: int, generator: torch.Generator
+) -> tuple[Tensor, Tensor]:
+    """|row of B|^2 and its standard error, each (n_1, ..., n_d)."""
+    shape, rank = inverse.operator.grid.shape, inverse.modes.rank
+    like = inverse.root_of_h
+    total = like.new_zeros(shape)
+    if rank == 0:
+        return total, total
+    # All modes, if they are hardly more than the draws.
+    whole = rank <= 2 * MODE_DRAWS
+    normals = torch.eye(rank, dtype=like.dtype, device=like.device)
+    if not whole:
+        normals = torch.randn(rank, MODE_DRAWS, generator=generator, dtype=like.dtype, device=like.device)
+    weights = torch.linalg.solve_triangular(like.mT, normals, upper=True)
+    for some in weights.split(width, dim=1):
+        total += _errors_of_modes(inverse, markov, some).square().sum(dim=-1)
+    if whole:
+        return total, torch.zeros_like(total)
+    return total / MODE_DRAWS, total / MODE_DRAWS * math.sqrt(2 / MODE_DRAWS)
 
 
 def _on_grid(table: Tensor, inverse: FilteredInverse) -> Tensor:
@@ -99,10 +136,38 @@ def _errors_of_modes(inverse: FilteredInverse, markov: list[Factor], weights: Te
     return _on_grid(table, inverse) - _told_of_markov(inverse, markov, solved)
 
 
-def _left_by_modes(inverse: FilteredInverse, markov: list[Factor], num: int, generator: torch.Generator) -> Tensor:
-    """Draws of d, (n_1, ..., n_d, num)."""
+def _left(inverse: FilteredInverse, num: int, generator: torch.Generator) -> Tensor:
+    """Draws of h from the prior, (n_1, ..., n_d, num)."""
+    return _from_axis(leftover_draws(inverse.lasting, num, generator), inverse.operator.grid, inverse.axis)
+
+
+def _told_by_m(inverse: FilteredInverse, markov: list[Factor], solved: Tensor) -> Tensor:
+    """K_M* X for X (n, c), (n_1, ..., n_d, c)."""
+    weights = inverse.modes.transposed(solved)
+    return _told_of_markov(inverse, markov, solved) + _on_grid(inverse.modes.at_every_cell(weights), inverse)
+
+
+def _unexplained(inverse: FilteredInverse, markov: list[Factor], left: Tensor) -> Tensor:
+    """d for draws of h, both (n_1, ..., n_d, c)."""
+    return left - _told_by_m(inverse, markov, inverse.solve(_observed(inverse, left)))
+
+
+def _left_given_data(
+    inverse: FilteredInverse,
+    markov: list[Factor],
+    solve: Callable[[Tensor], Tensor],
+    num: int,
+    generator: torch.Generator,
+) -> Tensor:
+    """Draws of h given the data, less their mean, (n_1, ..., n_d, num)."""
+    grid, left = inverse.operator.grid, _left(inverse, num, generator)
+    # Data drawn from the prior, with h among them: h - K_h* A^-1 z, and K_h = K - K_M
+    solved = solve(inverse.draw(num, generator, left) + _observed(inverse, left))
+    whole = kronecker_matmul(inverse.operator.factors, grid.scatter(solved)).mT.reshape(left.shape)
+    return left - whole + _told_by_m(inverse, markov, solved)
+
+
+def _observed(inverse: FilteredInverse, values: Tensor) -> Tensor:
+    """Functions at every cell, (n_1, ..., n_d, c), where they are observed, (n, c)."""
     grid = inverse.operator.grid
-    left = _from_axis(leftover_draws(inverse.lasting, num, generator), grid, inverse.axis)
-    solved = inverse.solve(left.reshape(grid.num_cells, num).index_select(0, grid.index))
-    told = _on_grid(inverse.modes.at_every_cell(inverse.modes.transposed(solved)), inverse)
-    return left - _told_of_markov(inverse, markov, solved) - told
+    return values.reshape(grid.num_cells, -1).index_select(0, grid.index)

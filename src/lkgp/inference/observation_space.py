@@ -28,7 +28,7 @@ from lkgp.inference.neighbour_costs import neighbour_cost
 from lkgp.inference.observation_costs import SPECTRUM_TOLERANCE, observation_cost
 from lkgp.inference.structured_draws import draw_functions
 from lkgp.inference.succession_costs import succession_cost
-from lkgp.inference.variance_bounds import VarianceBounds
+from lkgp.inference.variance_estimate import VarianceEstimate
 from lkgp.linalg.factors import Factor
 from lkgp.linalg.kronecker import LatentKronecker, OperatorFactory, sum_of
 from lkgp.linalg.preconditioners import (
@@ -276,8 +276,15 @@ class ObservationSystem(MixedPrecisionSystem):
             return math.sqrt(float((latent / (1 + latent * precision)).sum()))
         return math.sqrt(float((known / (1 + share * known * precision)).sum()) * share)
 
-    def bounded_variance(self, seed: int) -> VarianceBounds | None:
-        return filtered_variance(self.inverse, seed) if isinstance(self.inverse, FilteredInverse) else None
+    def variance_at_fitted_cells(self, seed: int) -> VarianceEstimate | None:
+        if not isinstance(self.inverse, FilteredInverse):
+            return None
+
+        def solved(rhs: Tensor) -> Tensor:
+            goal = self.residual_goal(rhs, Purpose.SAMPLES)
+            return self.solve_to(rhs, self.method.sample_rtol, goal).values
+
+        return filtered_variance(self.inverse, solved, self.method.num_samples, seed)
 
     # The likelihood
 

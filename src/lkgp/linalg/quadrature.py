@@ -17,7 +17,7 @@ FEW_DIMENSIONS = 16
 # The prescribed node of a Gauss-Radau rule lies this much below the bound of the spectrum: rounding errors may push an
 # eigenvalue at the bound below it.
 BELOW_THE_BOUND = 1e-3
-# Without such a bound, the lowest eigenvalue is taken to be this share of the lowest one that was seen; then steps end,
+# Without such a bound, the lowest eigenvalue is taken to be this share of the lowest one that was seen. Steps end,
 # checked every so many, when the bias is at most this share of the error by chance.
 SHARE_OF_SEEN, CHECKED_STEPS, SMALL_BIAS = 0.5, 6, 0.05
 
@@ -45,20 +45,21 @@ def trace_of_log(
     z^T L z, and a Gauss-Radau rule with a node below the spectrum is a lower one. Three standard errors cover the
     distance between them.
 
+    Steps end when the bias is small beside the other part of the error.
+
     apply: X -> B X for X (n, c)
     probes: (n, s) with E z z^T = I and |z|^2 = n; sqrt(n) I makes the result exact
     metric: X -> W X, if B = A W is symmetric in the inner product x^T W y; then `apply` is X -> A X, and
         E z z^T = W^-1
     max_memory: limit in bytes on the large arrays in memory at once
-    lowest: a positive lower bound of the eigenvalues of B; None takes a share of the smallest one that is seen, and
-        ends when the bias is small beside the other part of the error
+    lowest: a positive lower bound of the eigenvalues of B; None takes a share of the smallest one that is seen
     whole: whether the probes span the whole space, so that only the bias is left
     """
     steps = min(steps, len(probes))
     budget = BASIS_BYTES if max_memory is None else min(BASIS_BYTES, max_memory / 4)
     each = (1 if metric is None else 2) * steps * len(probes) * probes.element_size()
     upper, lower, spread, farthest = [], [], [], 0.0
-    enough = None if lowest is not None or whole else partial(_bias_is_small, probes.shape[1])
+    enough = None if whole else partial(_bias_is_small, probes.shape[1], lowest)
     for block in probes.split(max(1, int(budget / each)), dim=1):
         tridiagonal, last, squared = lanczos(apply, block, steps, metric, enough)
         bounds = _gauss_bounds(tridiagonal, last, lowest)
@@ -97,9 +98,9 @@ def _gauss_bounds(tridiagonal: Tensor, last: Tensor, lowest: float | None) -> Ga
     return GaussBounds(mean, lower, variance, largest)
 
 
-def _bias_is_small(num_probes: int, tridiagonal: Tensor, last: Tensor, squared: Tensor) -> bool:
+def _bias_is_small(num_probes: int, lowest: float | None, tridiagonal: Tensor, last: Tensor, squared: Tensor) -> bool:
     """Whether more steps would hardly change the error of an estimate from so many probes."""
-    bounds = _gauss_bounds(tridiagonal, last, None)
+    bounds = _gauss_bounds(tridiagonal, last, lowest)
     chance = math.sqrt(2 * float((squared * bounds.variance).mean()) / num_probes)
     return float((squared * (bounds.upper - bounds.lower)).mean()) / 3 < SMALL_BIAS * chance
 

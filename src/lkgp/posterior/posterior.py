@@ -18,7 +18,7 @@ from lkgp.errors import complain
 from lkgp.inference import Plan, Purpose, System, columns_at_once
 from lkgp.inference.base import gaussian_log_density, quadratic_form
 from lkgp.inference.likelihood import likelihood_error
-from lkgp.inference.variance_bounds import VarianceBounds
+from lkgp.inference.variance_estimate import VarianceEstimate
 from lkgp.linalg.correlated_cells import FactorPlaces, factor_places
 from lkgp.linalg.factors import Factor
 from lkgp.linalg.kronecker import CrossKronecker, LatentKronecker, OperatorFactory, sum_of
@@ -30,7 +30,6 @@ from lkgp.posterior.factor_roots import locate
 from lkgp.posterior.local_variance import (
     FEW_DRAWS,
     FIRST_DRAWS,
-    SMALL_ERROR,
     VarianceQuality,
     estimated_variance,
     variance_quality,
@@ -82,8 +81,8 @@ class Posterior:
         self._system: System | None = None
         self._factors_of_terms: list[list[Factor]] | None = None
         self._quality: VarianceQuality | None = None
-        self._bounds: VarianceBounds | None = None
-        self._bounds_wanted = True
+        # one entry once it was looked for
+        self._at_fitted: list[VarianceEstimate | None] | None = None
         self._places: list[FactorPlaces] | None = None
         self.draw_store = DrawStore(self, (self._affordable_draws(), seed))
         self.solution = self._solve_for_weights(start) if solution is None else solution
@@ -203,22 +202,22 @@ class Posterior:
             assert explained is not None
             found = above_rounding(prior - explained.to(prior.dtype), prior, strict)
         else:
-            bounded = self._bounded_variance(coords)
-            estimate = estimated_variance(self, coords) if bounded is None else bounded
+            known = self._variance_at_fitted_cells(coords)
+            estimate = estimated_variance(self, coords) if known is None else known
             # computed in float64, whatever the dtype of the data
             found = above_rounding(estimate.double(), prior.double(), strict).to(prior.dtype)
         self._check_means(coords, prior, found, strict)
         return found
 
-    def _bounded_variance(self, coords: Sequence[Tensor]) -> Tensor | None:
-        """From narrow bounds at the cells of the fitted grid, (n_1, ..., n_d); None elsewhere, or if there are none."""
+    def _variance_at_fitted_cells(self, coords: Sequence[Tensor]) -> Tensor | None:
+        """The variance at the cells of the fitted grid, (n_1, ..., n_d); None elsewhere, or if it takes draws alone."""
         if any(points is not known for points, known in zip(coords, self.data.grid.coords, strict=True)):
             return None
         with self._judging:
-            if self._bounds_wanted:
-                found, self._bounds_wanted = self.system.bounded_variance(self.seed), False
-                self._bounds = found if found is not None and found.error <= SMALL_ERROR else None
-            return None if self._bounds is None else self._bounds.variance
+            if self._at_fitted is None:
+                self._at_fitted = [self.system.variance_at_fitted_cells(self.seed)]
+            (found,) = self._at_fitted
+            return None if found is None else found.variance
 
     def _check_means(self, coords: Sequence[Tensor], prior: Tensor, variance: Tensor, strict: bool) -> None:
         """Warn if rounding errors of the mean matter at the cells of the product of `coords`.
@@ -292,7 +291,7 @@ class Posterior:
         """
         if self.system.exact_variance:
             return 0.0
-        known = [one.error for one in (self._bounds, self._quality) if one is not None]
+        known = [one.error for one in (*(self._at_fitted or ()), self._quality) if one is not None]
         return max(known) if known else 1 / math.sqrt(2 * self.behind_variance[0])
 
     @property
@@ -300,7 +299,7 @@ class Posterior:
         """In words, what the error bars are computed from."""
         if self.system.exact_variance:
             return "exact"
-        known = [str(one) for one in (self._bounds, self._quality) if one is not None]
+        known = [str(one) for one in (*(self._at_fitted or ()), self._quality) if one is not None]
         if not known:
             known = [
                 "from observations near by and posterior samples; relative standard error at most "
