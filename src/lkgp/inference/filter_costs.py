@@ -13,6 +13,7 @@ from torch import Tensor
 
 from lkgp.inference.costs import FIT_COLUMNS, OBSERVATION_CHECKS, Cost, PlanningProblem
 from lkgp.inference.filtered_variance import LEFT_DRAWS, MODE_DRAWS
+from lkgp.linalg.filter_rows import MOST_SINGLE_NUMBERS
 from lkgp.linalg.lasting_modes import LEAST, MATTERS, MOST_LASTING, POINTS_PER_MODE, SHARE
 from lkgp.linalg.markov_processes import JointProcess, Process, processes_of
 from lkgp.linalg.preconditioners import KalmanFilter
@@ -71,7 +72,8 @@ def filter_cost(problem: PlanningProblem, settings: KalmanFilter) -> tuple[Cost,
     work = rounds * (passes + columns * per_column) + columns * OBSERVATION_CHECKS * problem.product
     if not problem.fitting:
         work += 3 * build + passes * (MODE_DRAWS + LEFT_DRAWS) / 8 + (MODE_DRAWS + LEFT_DRAWS) * per_column
-    memory = 8.0 * 6 * problem.factor_numbers + 4.0 * numbers + problem.column_memory(columns) + 8.0 * modes**2 * 2
+    kept = (2.0 if numbers > MOST_SINGLE_NUMBERS else 4.0) * numbers
+    memory = 8.0 * (6 * problem.factor_numbers + 2.0 * modes**2) + kept + problem.column_memory(columns)
     return Cost(build + work, memory), iterations
 
 

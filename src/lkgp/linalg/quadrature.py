@@ -1,6 +1,7 @@
 """The trace of a function of a matrix, from products only: stochastic Lanczos quadrature."""
 
 import math
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -9,7 +10,8 @@ import torch
 from torch import Tensor
 
 # Limit in bytes on all Lanczos vectors together, which are kept for reorthogonalisation, if the caller sets none. With
-# less memory, fewer probes are processed at a time.
+# less memory, fewer probes are processed at a time, and only the last vectors of a single one are kept: vectors then
+# lose their orthogonality to early ones by rounding, which repeats eigenvalues but hardly changes quadrature.
 BASIS_BYTES = 2**30
 # In a space of at most this many dimensions, the whole space replaces random probes: a few of them in so few dimensions
 # may miss what they are to measure, and would hardly be cheaper.
@@ -57,11 +59,12 @@ def trace_of_log(
     """
     steps = min(steps, len(probes))
     budget = BASIS_BYTES if max_memory is None else min(BASIS_BYTES, max_memory / 4)
-    each = (1 if metric is None else 2) * steps * len(probes) * probes.element_size()
+    vector = (1 if metric is None else 2) * len(probes) * probes.element_size()
+    each, kept = steps * vector, max(2, int(budget / vector))
     upper, lower, spread, farthest = [], [], [], 0.0
     enough = None if whole else partial(_bias_is_small, probes.shape[1], lowest)
     for block in probes.split(max(1, int(budget / each)), dim=1):
-        tridiagonal, last, squared = lanczos(apply, block, steps, metric, enough)
+        tridiagonal, last, squared = lanczos(apply, block, steps, metric, enough, kept)
         bounds = _gauss_bounds(tridiagonal, last, lowest)
         upper.append(squared * bounds.upper)
         farthest = max(farthest, bounds.farthest)
@@ -147,6 +150,7 @@ def lanczos(
     steps: int,
     metric: Callable[[Tensor], Tensor] | None = None,
     enough: Callable[[Tensor, Tensor, Tensor], bool] | None = None,
+    kept: int = sys.maxsize,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Tridiagonal Lanczos matrices (s, steps, steps) for each column of `start` (n, s).
 
@@ -155,6 +159,7 @@ def lanczos(
 
     apply, metric: as in `trace_of_log`
     enough: whether the results so far are good enough to end with fewer steps; asked every CHECKED_STEPS steps
+    kept: the most vectors of a column that are kept, at least two
     """
 
     def dual(x: Tensor) -> Tensor:
@@ -188,4 +193,5 @@ def lanczos(
         scale = torch.where(alive, 1 / torch.where(alive, beta, torch.ones_like(beta)), torch.zeros_like(beta))
         basis.append(w * scale)
         duals.append(basis[-1] if metric is None else image * scale)
+        del basis[:-kept], duals[:-kept]
     return tridiagonal, beta, squared

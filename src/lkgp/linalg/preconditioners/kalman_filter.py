@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from scipy.linalg.blas import ssyrk
 from torch import Tensor
 
 from lkgp.data.grid import PartialGrid
@@ -64,9 +65,8 @@ class FilteredInverse(RowsAndModes):
 
 def gram_of(rows: FilterRows, modes: ObservedModes, size: int) -> Tensor:
     """H = I + (W U)^T W U, (rank, rank); size: the number of times of a block."""
-    gram = torch.eye(modes.rank, dtype=torch.float64)
     if modes.rank == 0:
-        return gram
+        return torch.eye(0, dtype=torch.float64)
     sets = [(one.others.float(), one.axis.float()) for one in modes.sets]
 
     def given(block: int, step: Step) -> np.ndarray:
@@ -75,21 +75,22 @@ def gram_of(rows: FilterRows, modes: ObservedModes, size: int) -> Tensor:
         parts = [(others[place][:, :, None] * axis[time][:, None]).flatten(1) for others, axis in sets]
         return torch.cat(parts, dim=1).numpy()
 
+    half = np.zeros((modes.rank, modes.rank))
     waiting: list[np.ndarray] = []
     for _, z in rows.whiten(given, modes.rank):
         waiting.append(z)
         if sum(map(len, waiting)) >= CELLS_AT_ONCE:
-            _add_squares(gram, waiting)
+            half += _upper_squares(waiting)
             waiting = []
-    _add_squares(gram, waiting)
-    return gram
+    if waiting:
+        half += _upper_squares(waiting)
+    upper = torch.from_numpy(np.triu(half, 1))
+    return torch.diag(torch.from_numpy(1.0 + half.diagonal())) + upper + upper.mT
 
 
-def _add_squares(gram: Tensor, parts: list[np.ndarray]) -> None:
-    """Add Z^T Z for the parts Z (w, rank) of a matrix, one above the other."""
-    if parts:
-        whole = torch.from_numpy(np.concatenate(parts))
-        gram += (whole.mT @ whole).double()
+def _upper_squares(parts: list[np.ndarray]) -> np.ndarray:
+    """The upper triangle of Z^T Z for the parts Z (w, rank) of a matrix, one above the other."""
+    return ssyrk(1.0, np.concatenate(parts).T)
 
 
 @dataclass(frozen=True)
