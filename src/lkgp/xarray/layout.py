@@ -34,10 +34,10 @@ class Layout:
     @classmethod
     def of(cls, field: xr.DataArray, factors: Sequence[Factor]) -> "Layout":
         has_time = any(factor.kind == "time" and field.sizes[factor.dims[0]] > 1 for factor in factors)
-        on_grid, observed = [], []
+        seen, on_grid, observed = field.notnull(), [], []
         for factor in factors:
             others = [dim for dim in field.dims if dim not in factor.dims]
-            observed.append(field.notnull().any(others).transpose(*factor.dims).values.ravel())
+            observed.append(seen.any(others).transpose(*factor.dims).values.ravel())
             only_observed = has_time and factor.kind in ("sphere", "map", "plane")
             on_grid.append(observed[-1] if only_observed else np.ones_like(observed[-1]))
         for factor in factors:
