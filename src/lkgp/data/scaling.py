@@ -44,7 +44,7 @@ class Scaling:
         return Scaling(self.shift.masked_fill(columns, 0.0), self.scale.masked_fill(columns, 1.0))
 
     def apply(self, data: Tensor) -> Tensor:
-        return (data - self.shift) / self.scale
+        return (data - self.shift).div_(self.scale)
 
     def undo(self, data: Tensor) -> Tensor:
         return data * self.scale + self.shift

