@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from lkgp import InputError, PartialGrid, from_array, from_table, metrics
+from lkgp.data.grid import first_repeat
 from lkgp.data.scaling import Scaling
+from lkgp.data.subsets import restrict
 
 
 @st.composite
@@ -105,3 +107,42 @@ def test_scores_against_scipy():
     x = m + s * rng.normal(size=(20000, 200))
     expected = np.abs(x - y).mean() - 0.5 * np.abs(x - x[rng.permutation(20000)]).mean()
     assert metrics.crps(*tensors) == pytest.approx(expected, rel=0.01)
+
+
+@settings(deadline=None, max_examples=50)
+@given(grids(), st.integers(0, 10**6))
+def test_a_part_of_a_grid_has_its_cells_and_counts(grid, seed):
+    rng = np.random.default_rng(seed)
+    data = from_array(grid.coords, torch.where(grid.observed, torch.rand(grid.shape), torch.nan))
+    chosen = {
+        k: torch.from_numpy(np.sort(rng.choice(n, rng.integers(1, n + 1), replace=False)))
+        for k, n in enumerate(grid.shape)
+        if rng.random() < 0.7
+    }
+    cells = data.grid.scatter(data.values, fill=math.nan).view(grid.shape).numpy()
+    wanted = cells[np.ix_(*(chosen.get(k, torch.arange(n)).numpy() for k, n in enumerate(grid.shape)))]
+    part = restrict(data, chosen)
+    if part is None:
+        assert np.isnan(wanted).all()
+        return
+    assert np.array_equal(part.grid.scatter(part.values, fill=math.nan).view(wanted.shape), wanted, equal_nan=True)
+    for k, count in enumerate(part.grid.counts):
+        seen = np.isfinite(np.moveaxis(wanted, k, 0)).reshape(wanted.shape[k], -1)
+        assert np.array_equal(count, seen.sum(axis=1))
+
+
+def test_the_first_repeat_is_found_also_among_rows_with_equal_sums():
+    rows = torch.tensor([[0.0, 1e30], [1.0, 1e30], [2.0, 1e30]], dtype=torch.float64)
+    assert first_repeat(rows) is None
+    assert first_repeat(torch.cat([rows, rows[1:2]])) == (1, 3)
+    assert first_repeat(torch.tensor([[3.0], [1.0], [2.0], [1.0]])) == (1, 3)
+
+
+def test_the_same_cells_at_other_coordinates_keep_their_index():
+    grid = PartialGrid((torch.arange(3.0), torch.arange(2.0)), torch.tensor([[1, 0], [1, 1], [0, 1]]).bool())
+    index = grid.index
+    other = grid.with_coords([x + 1 for x in grid.coords])
+    assert other.index is index
+    assert torch.equal(other.coords[0], torch.arange(1.0, 4.0)[:, None])
+    with pytest.raises(InputError):
+        grid.with_coords([torch.zeros(3), torch.arange(2.0)])

@@ -11,7 +11,7 @@ from random_optima import RandomProblem, fitted_objective, objective_of, restart
 
 from lkgp import LKGP, LatentKroneckerGP, from_array
 from lkgp.data.subsets import small_part
-from lkgp.fitting.candidates import designs, find_lengths, removable_parts
+from lkgp.fitting.candidates import designs, find_lengths, nearest_distances, removable_parts
 from lkgp.fitting.exploration import compare, get_state
 from lkgp.fitting.profile import multiply, output_scales, profile
 from lkgp.fitting.starts import begin_where_possible
@@ -129,6 +129,16 @@ def test_candidates_reach_from_neighbours_to_beyond_the_extent():
     assert all(torch.equal(one, two) for one, two in zip(before, get_state(model), strict=True))
     # Many kernels do not make many times as many candidates.
     assert len(designs(6)) == len(designs(3))
+
+
+@pytest.mark.parametrize("number", [10, 60])
+def test_a_point_is_not_its_own_neighbour(number):
+    points = np.random.default_rng(0).uniform(size=(number, 7))
+    apart = np.linalg.norm(points[:, None] - points, axis=-1)
+    nearest = np.where(np.eye(number, dtype=bool), np.inf, apart).min(axis=1)
+    assert nearest_distances(torch.from_numpy(points)).numpy() == pytest.approx(nearest, rel=1e-12)
+    assert nearest_distances(torch.from_numpy(points).repeat(2, 1)).min() > 0.1 * nearest.min()
+    assert len(nearest_distances(torch.zeros(number, 2))) == 0
 
 
 def test_few_observations_are_taken_from_every_factor():

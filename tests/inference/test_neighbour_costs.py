@@ -30,7 +30,7 @@ def test_conjugate_gradients_take_as_many_iterations_as_there_are_eigenvalues(ei
 
 def test_all_earlier_cells_as_neighbours_take_one_iteration_and_fewer_take_more():
     model, data = problem(places=20)
-    counts = [iterations_on_parts(model, data, Vecchia(neighbours=n)) for n in (1000, 20, 2)]
+    counts = [iterations_on_parts(PlanningProblem(model, data), Vecchia(neighbours=n)) for n in (1000, 20, 2)]
     assert counts[0] == 1
     assert counts[0] < counts[1] < counts[2]
 

@@ -30,8 +30,9 @@ class Scaling:
         # Work in units of the largest entry, so that squares neither overflow nor underflow.
         unit = data.abs().amax(dim=0)
         unit = torch.where(unit > 0, unit, torch.ones_like(unit))
-        shift = (data / unit).mean(dim=0)
-        scale = (data / unit - shift).square().mean(dim=0).sqrt()
+        relative = data / unit
+        shift = relative.mean(dim=0)
+        scale = relative.sub_(shift).square_().mean(dim=0).sqrt()
         shift, scale = shift * unit, scale * unit
         # A column is constant when its spread is no more than the rounding of its mean.
         constant = scale <= 8 * torch.finfo(data.dtype).eps * shift.abs()
@@ -43,7 +44,7 @@ class Scaling:
         return Scaling(self.shift.masked_fill(columns, 0.0), self.scale.masked_fill(columns, 1.0))
 
     def apply(self, data: Tensor) -> Tensor:
-        return (data - self.shift) / self.scale
+        return (data - self.shift).div_(self.scale)
 
     def undo(self, data: Tensor) -> Tensor:
         return data * self.scale + self.shift

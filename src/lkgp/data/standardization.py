@@ -6,7 +6,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from lkgp.data.grid import PartialGrid
 from lkgp.data.readers import Observations
 from lkgp.data.scaling import Scaling
 from lkgp.data.subsets import points_with_values
@@ -61,10 +60,7 @@ class Standardization:
         scale, squares = self.values.scale, (observations.noise_variance, observations.scatter)
         noise, scatter = (None if square is None else to(square.double() / scale / scale) for square in squares)
         return Observations(
-            PartialGrid(
-                tuple(to(x) for x in self.points([x.double() for x in observations.grid.coords])),
-                observations.grid.observed.to(device),
-            ),
+            observations.grid.with_coords([to(x) for x in self.points([x.double() for x in observations.grid.coords])]),
             to(self.values.apply(observations.values.double())),
             to(observations.counts),
             noise,

@@ -104,29 +104,25 @@ def restrict(data: Observations, chosen: dict[int, Tensor]) -> Observations | No
         return None
     smaller = PartialGrid(tuple(coords), observed)
 
-    def pick(values: Tensor) -> Tensor:
-        cells = grid.scatter(values).view(grid.shape)
-        for k, points in chosen.items():
-            cells = cells.index_select(k, points)
-        return smaller.gather(cells.flatten())
-
-    noise, scatter = (None if part is None else pick(part) for part in (data.noise_variance, data.scatter))
-    return Observations(smaller, pick(data.values), pick(data.counts), noise, scatter)
+    # the cells of the part in the numbering of the whole grid, and their places among the observations
+    cells = torch.zeros_like(smaller.index)
+    for k, index in enumerate(smaller.axis_index):
+        cells = cells * grid.shape[k] + (chosen[k][index] if k in chosen else index)
+    kept = torch.searchsorted(grid.index, cells)
+    noise, scatter = (None if part is None else part[kept] for part in (data.noise_variance, data.scatter))
+    return Observations(smaller, data.values[kept], data.counts[kept], noise, scatter)
 
 
 def points_with_values(grid: PartialGrid, axis: int) -> Tensor:
     """The points of one factor that have at least one observation, in ascending order."""
-    others = [k for k in range(len(grid.shape)) if k != axis]
-    count = grid.observed.sum(dim=others) if others else grid.observed.long()
-    return torch.nonzero(count > 0).flatten()
+    return torch.nonzero(grid.counts[axis] > 0).flatten()
 
 
 def mean_values(data: Observations, axis: int) -> Tensor:
     """The mean of the observations at every point of one factor, (n_k,)."""
     grid = data.grid
     total = data.values.new_zeros(grid.shape[axis]).index_add_(0, grid.axis_index[axis], data.values)
-    count = data.values.new_zeros(grid.shape[axis]).index_add_(0, grid.axis_index[axis], torch.ones_like(data.values))
-    return total / count.clamp(min=1)
+    return total / grid.counts[axis].clamp(min=1)
 
 
 def clustered(coords: Tensor, values: Tensor, keep: int, generator: torch.Generator) -> Tensor:

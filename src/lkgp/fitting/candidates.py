@@ -78,12 +78,17 @@ def length_range(points: Tensor) -> tuple[Tensor, Tensor]:
     """The shortest and the longest length worth trying for each column of some points (n, d), both (d,)."""
     spread = points.std(dim=0, correction=0)
     spread = torch.where(spread > 0, spread, torch.ones_like(spread))
-    distance = torch.cdist(points / spread, points / spread)
-    longest = LONGEST * points.shape[1] ** 0.5
-    nearest = distance.masked_fill(distance == 0, torch.inf).amin(dim=1)
-    nearest = nearest[torch.isfinite(nearest)]
+    longest, nearest = LONGEST * points.shape[1] ** 0.5, nearest_distances(points / spread)
     shortest = float(nearest.quantile(CLOSE)) if len(nearest) else longest
     return spread * min(shortest, longest), spread * longest
+
+
+def nearest_distances(points: Tensor) -> Tensor:
+    """The distance of every point (n, d) from the nearest one that differs; none for points without such a one."""
+    # A product of matrices would leave rounding errors as the distance of a point from itself.
+    distance = torch.cdist(points, points, compute_mode="donot_use_mm_for_euclid_dist")
+    nearest = distance.masked_fill(distance == 0, torch.inf).amin(dim=1)
+    return nearest[torch.isfinite(nearest)]
 
 
 def designs(count: int) -> list[Sequence[float]]:

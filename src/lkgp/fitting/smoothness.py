@@ -18,7 +18,7 @@ from torch import Tensor
 
 from lkgp.data.readers import Observations
 from lkgp.data.subsets import without_empty_points
-from lkgp.fitting.candidates import CLOSE, LONGEST, Lengths, designs, length_range
+from lkgp.fitting.candidates import CLOSE, LONGEST, Lengths, designs, length_range, nearest_distances
 from lkgp.fitting.composite import Ascent, Composite, maximise
 from lkgp.fitting.objective import Progress
 from lkgp.fitting.parts import Parts, make_parts, part_sizes
@@ -326,9 +326,7 @@ def length_limits(data: Observations, parts: Parts, factor: int) -> Limits:
     spread = every.std(dim=0, correction=0)
     extent = LONGEST * spread.square().sum().sqrt().view(1)
     extent = torch.where(extent > 0, extent, torch.ones_like(extent))
-    apart = torch.cdist(near, near)
-    nearest = apart.masked_fill(apart == 0, torch.inf).amin(dim=1)
-    nearest = nearest[torch.isfinite(nearest)]
+    nearest = nearest_distances(near)
     shortest = nearest.quantile(CLOSE).view(1) if len(nearest) else extent
     longest = LONGEST * every.shape[1] ** 0.5 * torch.where(spread > 0, spread, torch.ones_like(spread))
     return Limits((torch.minimum(length_range(near)[0], longest), longest), (torch.minimum(shortest, extent), extent))

@@ -8,10 +8,11 @@ with its samples. `scripts/calibrate_costs.py` measures the constants that repre
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -23,6 +24,8 @@ from lkgp.linalg.eigenbasis import largest_tails
 from lkgp.linalg.factors import Factor
 from lkgp.model import LatentKroneckerGP
 from lkgp.settings import Settings
+
+T = TypeVar("T")
 
 # Passes over arrays of the size of the grid that a likelihood or a posterior takes for every right-hand side outside of
 # its products (draws of normals, copies between orders of the axes, sums, gradients), in multiplications per cell: with
@@ -73,6 +76,7 @@ class PlanningProblem:
         self, model: LatentKroneckerGP, data: Observations, *, max_memory: float | None = None, fitting: bool = False
     ) -> None:
         self.model, self.data, self.max_memory, self.fitting = model, data, max_memory, fitting
+        self._found: dict[Hashable, Any] = {}
 
     @property
     def grid(self) -> PartialGrid:
@@ -81,7 +85,7 @@ class PlanningProblem:
     @cached_property
     def least_noise(self) -> float:
         with torch.no_grad():
-            return float(self.model.noise_diagonal(self.data).min())
+            return float(self.model.noise.least(self.data))
 
     @cached_property
     def structures(self) -> tuple[str, ...]:
@@ -91,6 +95,13 @@ class PlanningProblem:
     def _spectra(self) -> list[FactorSpectrum]:
         term = self.model.terms[0]
         return [FactorSpectrum(term, k, x) for k, x in enumerate(self.grid.coords)]
+
+    def once(self, find: Callable[..., T], *arguments: Hashable) -> T:
+        """What a function of the model, the data and some arguments finds, once for all ways of inference."""
+        key = (find, *arguments)
+        if key not in self._found:
+            self._found[key] = find(self.model, self.data, *arguments)
+        return self._found[key]
 
     def ranks(self, tolerance: float) -> list["FactorRanks"]:
         """The spectrum of each factor, truncated so that the log-likelihood changes by at most `tolerance`."""
@@ -152,11 +163,9 @@ def missing_at_random(grid: PartialGrid) -> bool:
     if share == 1:
         return True
     for k, n in enumerate(grid.shape):
-        others = [j for j in range(len(grid.shape)) if j != k]
-        if not others or n < 3:
+        if len(grid.shape) == 1 or n < 3:
             continue
-        counts = grid.observed.sum(dim=others).double()
-        if float(counts.var()) > BY_CHANCE * share * (1 - share) * grid.num_cells / n:
+        if float(grid.counts[k].double().var()) > BY_CHANCE * share * (1 - share) * grid.num_cells / n:
             return False
     return True
 
@@ -167,6 +176,27 @@ def product_spectrum(ranks: Sequence[FactorRanks], most: int | None = None) -> T
     for factor in ranks:
         values = (values[:, None] * factor.values[:most]).flatten()
     return values.sort(descending=True).values
+
+
+def leading_products(ranks: Sequence[FactorRanks], count: int) -> Tensor:
+    """The `count` largest eigenvalues of the product of the factors, or all if they are fewer, descending."""
+    found = torch.ones(1, dtype=torch.float64)
+    for factor in ranks:
+        # Of two descending sequences, the product of entries i and j, from 1, is at most as large as i j others.
+        numbers = (count // torch.arange(1, min(count, len(found)) + 1)).clamp(max=len(factor.values))
+        first = torch.arange(len(numbers)).repeat_interleave(numbers)
+        second = torch.arange(len(first)) - (numbers.cumsum(0) - numbers).repeat_interleave(numbers)
+        found = (found[first] * factor.values[second]).sort(descending=True).values[:count]
+    return found
+
+
+def products_above(ranks: Sequence[FactorRanks], threshold: float) -> int:
+    """How many eigenvalues of the product of the factors are above a positive threshold."""
+    *others, longest = sorted(ranks, key=lambda factor: factor.rank)
+    rest = product_spectrum(others)
+    limits = threshold / rest[rest > 0]
+    ascending = longest.values.flip(0)
+    return int((longest.rank - torch.searchsorted(ascending, limits, right=True)).sum())
 
 
 def block_solve(size: int, columns: int) -> float:

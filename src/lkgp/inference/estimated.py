@@ -11,7 +11,7 @@ from torch import Tensor
 from lkgp.errors import InputError
 from lkgp.inference.base import LatentSolution, Method, Purpose, System
 from lkgp.inference.mixed_precision import MixedPrecisionEquations
-from lkgp.inference.predictions import SMALL_ERROR
+from lkgp.inference.predictions import SMALL_ERROR, SampleAccuracy, sample_accuracy
 from lkgp.settings import check_positive
 from lkgp.solvers import Solution
 from lkgp.solvers.base import column_norms
@@ -108,16 +108,30 @@ class MixedPrecisionSystem(System):
             Purpose.MEAN: self.method.rtol,
             Purpose.SAMPLES: self.method.sample_rtol,
         }
-        return self.solve_to(rhs, accuracy[purpose], goal, start)
+        # Samples must be accurate beside posterior deviations in every cell: to learn that afterwards, and to solve for
+        # what is left, takes more iterations than to go on.
+        samples = None
+        if purpose is Purpose.SAMPLES and start is not None:
+            samples = sample_accuracy(self, rhs, start)
+        return self.solve_to(rhs, accuracy[purpose], goal, start, samples)
 
-    def solve_to(self, rhs: Tensor, rtol: float, goal: float = math.inf, start: Tensor | None = None) -> LatentSolution:
+    def solve_to(
+        self,
+        rhs: Tensor,
+        rtol: float,
+        goal: float = math.inf,
+        start: Tensor | None = None,
+        samples: SampleAccuracy | None = None,
+    ) -> LatentSolution:
         """A^-1 B for B (n, c) to a relative error |e|_A <= rtol |x|_A; the solution's `residuals` are its bounds.
 
         goal: the relative residual |b - A x| / |b| that is also required, with A as in this system
         start: initial guess of the latent function that B observes, at every cell, (c, N)
+        samples: what samples require as well
         """
         equations = self.equations(rhs)
-        solved = equations.solve(rtol, INNER_SHARE * goal, start, self.method.max_iterations)
+        inner = None if samples is None else replace(samples, allowed=INNER_SHARE * samples.allowed)
+        solved = equations.solve(rtol, INNER_SHARE * goal, start, self.method.max_iterations, inner)
         unknowns, errors, iterations, products, reason = solved
         values, latent = equations.answer(unknowns)
         quadratic, error = equations.quadratic, equations.quadratic_error

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lkgp.inference.predictions import SampleAccuracy
 from lkgp.solvers import Reason
 from lkgp.solvers.base import column_norms
 from lkgp.solvers.refinement import Refinable, refine
@@ -33,7 +34,12 @@ class MixedPrecisionEquations(Refinable):
         self.plain = (rhs.square() / self.noise).sum(dim=0)  # b^T D^-1 b
 
     def solve(
-        self, rtol: float, goal: float, start: Tensor | None, max_iterations: int
+        self,
+        rtol: float,
+        goal: float,
+        start: Tensor | None,
+        max_iterations: int,
+        accuracy: SampleAccuracy | None = None,
     ) -> tuple[Tensor, Tensor, int, int, Reason]:
         """Solve for the unknowns.
 
@@ -42,8 +48,9 @@ class MixedPrecisionEquations(Refinable):
 
         rtol: the required relative error; goal: the relative residual |b - A x| / |b| that is also required
         start: initial guess of the latent function that B observes, at every cell, (c, N)
+        accuracy: what samples require as well
         """
-        self.rtol, self.goal, self.started = rtol, goal, start is not None
+        self.rtol, self.goal, self.started, self.accuracy = rtol, goal, start is not None, accuracy
         refined = refine(self, self.begin(start), max_iterations)
         self.quadratic = self.energy(refined.unknowns, refined.residual)
         self.quadratic_error = refined.size.square() / self.lowest
@@ -65,6 +72,10 @@ class MixedPrecisionEquations(Refinable):
             return torch.where(size > 0, excess.clamp(min=1 + 1e-9), excess)
         if math.isfinite(self.goal):
             excess = torch.maximum(excess, self.true_residual(residual) / self.goal)
+        if self.accuracy is not None and bool((excess <= 1).all()):
+            values, left = self.solved(unknowns, residual)
+            errors = self.accuracy.errors(values, left, torch.ones_like(self.norms))
+            excess = torch.maximum(excess, self.accuracy.excess(errors))
         return excess
 
     def sharpen(self) -> bool:
@@ -93,6 +104,10 @@ class MixedPrecisionEquations(Refinable):
     @abstractmethod
     def answer(self, unknowns: Tensor) -> tuple[Tensor, Tensor]:
         """A^-1 B, (n, c), and the function that it says was observed, (c, N), zero where it is not known."""
+
+    @abstractmethod
+    def solved(self, unknowns: Tensor, residual: Tensor) -> tuple[Tensor, Tensor]:
+        """A^-1 B and its residual B - A A^-1 B, both (n, c)."""
 
     @abstractmethod
     def true_residual(self, residual: Tensor) -> Tensor:

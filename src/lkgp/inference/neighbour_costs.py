@@ -14,6 +14,7 @@ from torch import Tensor
 from lkgp.data.readers import Observations
 from lkgp.data.subsets import restrict
 from lkgp.inference.costs import OBSERVATION_CHECKS, Cost, PlanningProblem
+from lkgp.linalg.kronecker import LatentKronecker
 from lkgp.linalg.preconditioners import Vecchia
 from lkgp.model import LatentKroneckerGP
 
@@ -47,7 +48,7 @@ def neighbour_cost(
     iterations = float(most)
     if not unsuited:
         each = ITERATIONS_PER_SQUARE[problem.fitting]
-        iterations = min(iterations, each * iterations_on_parts(problem.model, problem.data, settings) ** 2)
+        iterations = min(iterations, each * iterations_on_parts(problem, settings) ** 2)
     entries = n * width * (width + 1) / 2
     build = entries * (PER_ENTRY + (PER_ENTRY_OF_GRADIENT if problem.fitting else 0.0))
     # The product is computed in float32.
@@ -59,19 +60,29 @@ def neighbour_cost(
 
 
 @torch.no_grad()
-def iterations_on_parts(model: LatentKroneckerGP, data: Observations, settings: Vecchia) -> float:
+def iterations_on_parts(problem: PlanningProblem, settings: Vecchia) -> float:
     """The mean number of iterations of conjugate gradients over some small parts of the data."""
-    rng = np.random.default_rng(settings.seed)
+    found = []
+    for operator, root in problem.once(some_parts, settings.seed):
+        inverse = settings.build(operator)
+        found.append(iterations_with(torch.linalg.eigvalsh(root.mT @ inverse.solve(root)).cpu().numpy()))
+    return float(np.mean(found))
+
+
+@torch.no_grad()
+def some_parts(model: LatentKroneckerGP, data: Observations, seed: int) -> list[tuple[LatentKronecker, Tensor]]:
+    """A of some small parts of the data, with its Cholesky factor L.
+
+    The eigenvalues of M^-1 A are those of L^T M^-1 L.
+    """
+    rng = np.random.default_rng(seed)
     found = []
     for cell in rng.choice(data.grid.num_observed, min(PARTS, data.grid.num_observed), replace=False):
         part = cells_around(model, data, int(cell), PART)
         operator = model.covariance(part, ["dense"] * (len(part.grid.shape) * len(model.terms))).detach()
-        inverse = settings.build(operator)
         matrix = operator.rows(torch.arange(part.grid.num_observed, device=operator.device)).double()
-        # The eigenvalues of M^-1 A are those of L^T M^-1 L, A = L L^T.
-        root = torch.linalg.cholesky(matrix)
-        found.append(iterations_with(torch.linalg.eigvalsh(root.mT @ inverse.solve(root)).cpu().numpy()))
-    return float(np.mean(found))
+        found.append((operator, torch.linalg.cholesky(matrix)))
+    return found
 
 
 def iterations_with(eigenvalues: NDArray[np.float64]) -> int:
@@ -92,8 +103,10 @@ def cells_around(model: LatentKroneckerGP, data: Observations, cell: int, size: 
     """About `size` observations at the points that are most correlated with those of an observed cell."""
     grid = data.grid
     losses = []
-    for k, (coords, axis) in enumerate(zip(grid.coords, grid.axis_index, strict=True)):
-        here = axis[cell : cell + 1]
+    for k, (coords, position) in enumerate(
+        zip(grid.coords, torch.unravel_index(grid.index[cell], grid.shape), strict=True)
+    ):
+        here = position[None]
         term = model.terms[0]
         covariances = term.cross_factor(k, coords[here], coords)[0].double().abs()
         variances = term.factor_variance(k, coords).double() * float(term.factor_variance(k, coords[here]))

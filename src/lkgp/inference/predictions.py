@@ -16,6 +16,7 @@ so that errors of a solve make a variance larger, never smaller, and only to sec
 """
 
 import math
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
@@ -85,6 +86,40 @@ class TruncatedEquations(LinearEquations):
         return Correction(inner.values.to(residual.dtype), 1, 0)
 
 
+@dataclass(frozen=True, eq=False)
+class SampleAccuracy:
+    """How accurate a solution must be for draws f(X) + e from the prior, B (n, c): beside posterior deviations.
+
+    latent: the functions f at the observed cells, (n, c)
+    noise: the diagonal of D, (n,)
+    allowed: the largest error relative to the posterior standard deviation
+    """
+
+    rhs: Tensor
+    latent: Tensor
+    noise: Tensor
+    allowed: float
+
+    def errors(self, solution: Tensor, residual: Tensor, units: Tensor) -> DrawErrors:
+        """The errors of X from its residuals B - A X, both (n, c) and in `units` (c,)."""
+        errors = DrawErrors(solution.shape[1], solution.device)
+        # block by block: in the largest problems, arrays of this size decide how much memory is needed
+        for start in range(0, len(solution), ROWS_AT_ONCE):
+            part = slice(start, start + ROWS_AT_ONCE)
+            noise, left = self.noise[part], residual[part] * units
+            # f(X) - K x, K x = b - D x - r
+            known = self.rhs[part] - noise[:, None].to(solution) * solution[part] * units
+            errors.add(left, self.latent[part] - known + left, noise)
+        return errors
+
+    def excess(self, errors: DrawErrors) -> Tensor:
+        """The ratio of the residuals to those that are small enough, (c,); zero if all are."""
+        share = errors.worst_share / self.allowed
+        # Columns with larger residuals must shrink them; those with smaller ones need not.
+        relative = errors.norms / errors.norms.square().mean().sqrt().clamp(min=1e-300)
+        return share * relative if share > 1 else torch.zeros_like(relative)
+
+
 class SampleEquations(TruncatedEquations):
     """A X = B for draws f(X) + e from the prior, refined until their errors are small beside posterior deviations.
 
@@ -93,29 +128,24 @@ class SampleEquations(TruncatedEquations):
 
     def __init__(self, system: TruncatedSystem, rhs: Tensor, norms: Tensor, rtol: float, latent: Tensor | None) -> None:
         super().__init__(system, rhs, norms, rtol)
-        self.latent = None if latent is None else system.data.grid.gather(latent.mT)
+        self.accuracy = None if latent is None else sample_accuracy(system, rhs, latent)
 
     def excess(self, unknowns: Tensor, residual: Tensor, size: Tensor, first: bool) -> Tensor:
         excess = super().excess(unknowns, residual, size, first)
-        if self.latent is None or not bool(torch.isfinite(excess).all()):
+        if self.accuracy is None or not bool(torch.isfinite(excess).all()):
             return excess
-        errors = DrawErrors(unknowns.shape[1], unknowns.device)
-        # block by block: in the largest problems, arrays of this size decide how much memory is needed
-        for start in range(0, len(unknowns), ROWS_AT_ONCE):
-            part = slice(start, start + ROWS_AT_ONCE)
-            noise, left = self.system.noise[part], residual[part] * self.norms
-            # f(X) - K x, K x = b - D x - r
-            known = self.rhs[part] - noise[:, None].to(unknowns) * unknowns[part] * self.norms
-            errors.add(left, self.latent[part] - known + left, noise)
-        allowed = SMALL_ERROR if unknowns.dtype == torch.float64 else SMALL_FLOAT32_ERROR
-        share = errors.worst_share / allowed
-        if share > 1:
-            # Columns with larger residuals must shrink them; those with smaller ones need not.
-            relative = errors.norms / errors.norms.square().mean().sqrt().clamp(min=1e-300)
-            excess = torch.maximum(excess, (share * relative).to(excess))
+        errors = self.accuracy.errors(unknowns, residual, self.norms)
+        excess = torch.maximum(excess, self.accuracy.excess(errors).to(excess))
         unresolved = errors.unresolved_share(self.system.kernel_rounding)
         # a tensor of float64 first, because the number may exceed float32
         return torch.maximum(excess, excess.new_tensor(unresolved / UNRESOLVED, dtype=torch.float64).to(excess))
+
+
+def sample_accuracy(system: TruncatedSystem, rhs: Tensor, latent: Tensor) -> SampleAccuracy:
+    """The accuracy that B (n, c) requires, with errors in the dtype of the data; latent: f at every cell, (c, N)."""
+    data = system.data
+    allowed = SMALL_ERROR if data.values.dtype == torch.float64 else SMALL_FLOAT32_ERROR
+    return SampleAccuracy(rhs, data.grid.gather(latent.mT), system.noise, allowed)
 
 
 class PredictionEquations(TruncatedEquations):

@@ -39,11 +39,8 @@ def fibres(grid: PartialGrid, axis: int) -> tuple[Tensor, Tensor]:
 
 def reduced_size(grid: PartialGrid, axis: int, rank: int) -> int:
     """m = sum_i min(n_i, rank) over the fibres along `axis`."""
-    per_fibre = (
-        grid.observed.movedim(axis, -1).flatten(0, -2).sum(dim=1)
-        if grid.observed.ndim > 1
-        else grid.observed.sum()[None]
-    )
+    # with two factors, the fibres along one are the points of the other
+    per_fibre = grid.counts[1 - axis] if len(grid.shape) == 2 else grid.observed.sum(dim=axis)
     return int(per_fibre.clamp(max=rank).sum())
 
 

@@ -17,8 +17,9 @@ from lkgp.inference.costs import (
     FactorRanks,
     PlanningProblem,
     block_solve,
+    leading_products,
     missing_at_random,
-    product_spectrum,
+    products_above,
 )
 from lkgp.inference.estimated import EstimatedMethod, MixedPrecisionSystem
 from lkgp.inference.weight_space import WeightEquations, WeightSpace
@@ -111,7 +112,7 @@ def spectral_cost(
     grid, shapes = problem.grid, [(f.points, f.rank) for f in ranks]
     transform = transform_multiplications([shapes[k] for k in cheapest_order(shapes)])
     share = grid.num_observed / grid.num_cells
-    diagonal = 1 + product_spectrum(ranks) * share / problem.least_noise
+    diagonal = 1 + leading_products(ranks, max_block + 1) * share / problem.least_noise
 
     def work(iterations: float, block: int) -> float:
         """Of the block, whose multiplications are counted in float32, and of the solves, in float32 as well."""
@@ -119,7 +120,7 @@ def spectral_cost(
         return build / 2 + columns * iterations * (transform + block_solve(block, columns)) / 2
 
     # the cheaper one, as the system itself decides
-    options = _whitenings(problem, diagonal, transform, [f.rank for f in ranks], max_block, prepared)
+    options = _whitenings(problem, diagonal, transform, ranks, max_block, prepared)
     iterations, block = min(options, key=lambda option: work(*option))
     outside = columns * (CHECKS * transform + OUTSIDE * grid.num_cells)
     memory = 8.0 * (3 * sum(f.points**2 for f in ranks) + 3 * block**2) + problem.column_memory(columns)
@@ -127,21 +128,27 @@ def spectral_cost(
 
 
 def _whitenings(
-    problem: PlanningProblem, diagonal: Tensor, product: float, ranks: Sequence[int], max_block: int, columns: int
+    problem: PlanningProblem,
+    diagonal: Tensor,
+    product: float,
+    ranks: Sequence[FactorRanks],
+    max_block: int,
+    columns: int,
 ) -> list[tuple[float, int]]:
     """The whitenings that may be used: iterations with each, and the number of modes in its block.
 
-    diagonal: the diagonal of H, (R,), descending
+    diagonal: the leading `max_block` + 1 entries of the diagonal of H, descending, or all if they are fewer
     """
     grid = problem.grid
     if grid.num_observed == grid.num_cells:
         return [(2.0, 0)]
-    block = cheapest_block(diagonal, product, grid.shape, ranks, max_block, columns)
+    block = cheapest_block(diagonal, product, grid.shape, [f.rank for f in ranks], max_block, columns)
     left = float(diagonal[block]) if block < len(diagonal) else 1.0
     options = [(ITERATIONS_PER_ROOT * math.sqrt(left), block)]
     # The Marchenko-Pastur law gives the condition number if cells are missing at random: with c = modes / observations,
     # its square root is (1 + sqrt(c)) / (1 - sqrt(c)).
-    crowding = math.sqrt(float((diagonal > 2).sum()) / grid.num_observed)
+    modes = products_above(ranks, problem.least_noise * grid.num_cells / grid.num_observed)
+    crowding = math.sqrt(modes / grid.num_observed)
     if crowding < MOST_CROWDED and missing_at_random(grid):
         loose = FIT_SHARE if problem.fitting else 1.0
         options.append((loose * ITERATIONS_AT_RANDOM * (1 + crowding) / (1 - crowding), 0))

@@ -156,6 +156,10 @@ class WeightEquations(MixedPrecisionEquations):
         # b - A x = -P F S (residual in weights)
         return torch.linalg.vector_norm(self.space.to_observations(residual), dim=0) / self.norms
 
+    def solved(self, unknowns: Tensor, residual: Tensor) -> tuple[Tensor, Tensor]:
+        values = (self.rhs - self.space.to_observations(unknowns)) / self.noise
+        return values, self.space.to_observations(residual).neg_()
+
     def energy(self, unknowns: Tensor, residual: Tensor) -> Tensor:
         # an upper bound, with an error of second order in the residual
         return (self.plain - (unknowns * (self.target + residual)).sum(dim=0)).clamp(min=1e-300)

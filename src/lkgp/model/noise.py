@@ -58,6 +58,14 @@ class Noise(gpytorch.Module):
             return data.noise_variance
         return self.measurement_variance(data) / data.counts
 
+    @final
+    def least(self, data: Observations) -> Tensor:
+        """The smallest entry of the diagonal of D, a scalar."""
+        if data.noise_variance is not None:
+            return data.noise_variance.min()
+        variance = self.measurement_variance(data)
+        return variance / data.counts.max() if variance.ndim == 0 else (variance / data.counts).min()
+
     def log_scatter(self, data: Observations) -> Tensor:
         """The log density of all measurements minus that of their means, a scalar.
 

@@ -190,7 +190,7 @@ def choose_variables(dataset: xr.Dataset, variables: Sequence[str] | None) -> li
 
 def has_gaps(field: xr.DataArray, time: str | None) -> bool:
     """Whether a value is missing at a place that has others, or all values are missing; time: its dimension."""
-    missing = field.isnull()
-    if time is not None and field.sizes[time] > 1 and not bool(missing.all()):
-        missing = missing & ~missing.all(time)
-    return bool(missing.any())
+    seen = field.notnull()
+    if time is not None and field.sizes[time] > 1 and bool(seen.any()):
+        return bool((seen.any(time) & ~seen.all(time)).any())
+    return not bool(seen.all())

