@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from lkgp.inference.costs import FIT_COLUMNS, OBSERVATION_CHECKS, Cost, PlanningProblem
-from lkgp.inference.filtered_variance import LEFT_DRAWS, MODE_DRAWS
+from lkgp.inference.filtered_variance import FEWEST_GIVEN, LEFT_DRAWS, MODE_DRAWS
 from lkgp.linalg.filter_rows import MOST_SINGLE_NUMBERS
 from lkgp.linalg.lasting_modes import LEAST, MATTERS, MOST_LASTING, POINTS_PER_MODE, SHARE
 from lkgp.linalg.markov_processes import JointProcess, Process, processes_of
@@ -67,7 +67,7 @@ def filter_cost(problem: PlanningProblem, settings: KalmanFilter) -> tuple[Cost,
     passes = 4 * (blocks * STEP + READ * numbers)
     per_column = problem.product / 2 + 4 * USE * numbers + 4 * n * modes / places
     # Error bars need solves only if much was left out; a smoother takes about as long as three filters.
-    columns = 1 + (FIT_COLUMNS if problem.fitting else LEFT_DRAWS if left > MUCH else 0)
+    columns = 1 + (FIT_COLUMNS if problem.fitting else FEWEST_GIVEN if left > MUCH else 0)
     rounds = iterations * (SHARE_OF_FIT if problem.fitting else 1.0)
     work = rounds * (passes + columns * per_column) + columns * OBSERVATION_CHECKS * problem.product
     if not problem.fitting:

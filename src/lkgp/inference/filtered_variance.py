@@ -28,10 +28,11 @@ from lkgp.linalg.preconditioners import FilteredInverse
 from lkgp.linalg.products import kronecker_matmul
 from lkgp.linalg.state_smoother import smoothed_variances
 
-# The numbers of draws of the weights of modes, and of what they leave.
-MODE_DRAWS, LEFT_DRAWS = 32, 16
-# As many draws are treated at a time as fit into so many bytes, with about so many arrays of the size of the grid.
-WORK_BYTES, ARRAYS = 1e9, 12
+# The numbers of draws of the weights of modes, of what they leave, and the fewest of that given data.
+MODE_DRAWS, LEFT_DRAWS, FEWEST_GIVEN = 32, 16, 8
+# As many draws are treated at a time as fit into so many bytes, with about so many arrays of the size of the grid, and
+# two in any case: a run through the steps of a filter takes hardly longer for two than for one.
+WORK_BYTES, ARRAYS, FEWEST_AT_ONCE = 1e9, 12, 2
 # An error that needs no further draws.
 SMALL_ERROR = 0.01
 
@@ -48,7 +49,7 @@ def filtered_variance(
     times = len(inverse.modes.succession.order)
     smooth = _on_grid(smoothed_variances(inverse.filter)[:times, :, None], inverse)[..., 0].clamp(min=0.0)
     markov = _markov_factors(inverse)
-    width = max(1, int(WORK_BYTES / (8 * ARRAYS * grid.num_cells)))
+    width = max(FEWEST_AT_ONCE, int(WORK_BYTES / (8 * ARRAYS * grid.num_cells)))
     by_modes, scatter = _variance_of_modes(inverse, markov, width, generator)
     known, source = smooth + by_modes, "exact along the longest axis, but for what lasts, which is from modes"
     if not inverse.lasting.parts:
@@ -61,13 +62,13 @@ def filtered_variance(
     doubt = torch.hypot(scatter, gap / 2 * math.sqrt(2 / LEFT_DRAWS)) + gap / 2
     found = VarianceEstimate(known + gap / 2, doubt, source)
     total, done = torch.zeros_like(known), 0
-    for count in _counts(most_draws, min(width, LEFT_DRAWS)):
+    for count in _counts(most_draws, min(width, FEWEST_GIVEN)):
         if found.error <= SMALL_ERROR:
             break
         left = _left_given_data(inverse, markov, solve, count, generator)
         total += _unexplained(inverse, markov, left).square().sum(dim=-1)
         done += count
-        if done >= min(LEFT_DRAWS, most_draws):
+        if done >= min(FEWEST_GIVEN, most_draws):
             added = total / done
             doubt = torch.hypot(scatter, added * math.sqrt(2 / done))
             found = VarianceEstimate(known + added, doubt, f"{source} and {done} posterior samples")

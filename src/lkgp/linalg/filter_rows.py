@@ -39,48 +39,40 @@ class Step:
     scales: tuple[np.float32, np.float32]
 
 
-@dataclass(frozen=True, eq=False)
 class Chunk:
-    """Some steps.
+    """Some consecutive steps.
 
+    widths: w of every step; state: p s
     small: for every step, the cells that were seen, which observations these are, h and F
-    shapes: w of every step, and p s
-    numbers: L^-1 of all steps, then G of all steps, flat, each divided by its number of `scales` if in half precision
+    numbers: L^-1 of all steps, then G of all steps, flat, each divided by its number of `scales`
     """
 
-    small: list[tuple[NDArray[np.int64], NDArray[np.int64], Array, Array]]
-    widths: list[int]
-    state: int
-    numbers: tuple[Tensor, Tensor]
-    scales: tuple[np.float32, np.float32]
-
-    @classmethod
-    def of(cls, steps: list[FilterStep], half: bool) -> "Chunk":
-        flat = [
-            torch.cat([x.flatten() for x in kind]) for kind in ([s.inverse for s in steps], [s.gain for s in steps])
-        ]
-        # Half precision holds numbers up to 65504, and loses digits below 6e-5.
-        scales = [max(float(x.abs().max()), 1e-30) if half and len(x) else 1.0 for x in flat]
+    def __init__(self, widths: list[int], state: int, scales: tuple[np.float32, np.float32], half: bool) -> None:
+        self.widths, self.state, self.scales = widths, state, scales
+        self.small: list[tuple[NDArray[np.int64], NDArray[np.int64], Array, Array]] = []
+        self._squares = np.concatenate([[0], np.cumsum(np.square(widths))])
+        self._lengths = np.concatenate([[0], np.cumsum(np.multiply(widths, state))])
+        # All at once: memory that is taken step by step lies scattered among what is given back.
         dtype = torch.float16 if half else torch.float32
-        inverse, gain = ((x / scale).to(dtype) for x, scale in zip(flat, scales, strict=True))
-        small = [
-            (s.seen.cpu().numpy(), s.cells.cpu().numpy(), s.reads.float().cpu().numpy(), s.moves.float().cpu().numpy())
-            for s in steps
-        ]
-        widths = [len(s.seen) for s in steps]
-        return cls(
-            small, widths, steps[0].gain.shape[0], (inverse, gain), (np.float32(scales[0]), np.float32(scales[1]))
-        )
+        self.numbers = [torch.empty(int(ends[-1]), dtype=dtype) for ends in (self._squares, self._lengths)]
+
+    def add(self, step: FilterStep) -> None:
+        """Add the next step."""
+        k = len(self.small)
+        for numbers, ends, matrix, scale in zip(
+            self.numbers, (self._squares, self._lengths), (step.inverse, step.gain), self.scales, strict=True
+        ):
+            numbers[ends[k] : ends[k + 1]] = (matrix / float(scale)).flatten()
+        places = step.seen.cpu().numpy(), step.cells.cpu().numpy()
+        self.small.append((*places, step.reads.float().cpu().numpy(), step.moves.float().cpu().numpy()))
 
     def steps(self, backward: bool) -> Iterator[Step]:
-        inverses, gains = (x.float().cpu().numpy() for x in self.numbers)
-        squares = np.concatenate([[0], np.cumsum(np.square(self.widths))])
-        lengths = np.concatenate([[0], np.cumsum(np.multiply(self.widths, self.state))])
+        inverses, gains = (x.float().numpy() for x in self.numbers)
         order = range(len(self.widths) - 1, -1, -1) if backward else range(len(self.widths))
         for k in order:
             w = self.widths[k]
-            inverse = inverses[squares[k] : squares[k + 1]].reshape(w, w)
-            gain = gains[lengths[k] : lengths[k + 1]].reshape(self.state, w)
+            inverse = inverses[self._squares[k] : self._squares[k + 1]].reshape(w, w)
+            gain = gains[self._lengths[k] : self._lengths[k + 1]].reshape(self.state, w)
             yield Step(*self.small[k], inverse, gain, self.scales)
 
 
@@ -94,19 +86,24 @@ class FilterRows:
     def __init__(self, filter_: StateFilter, size: int) -> None:
         self.places, self.size = filter_.blocks.places, size
         self.state = len(filter_.start)
-        observed = (filter_.blocks.cells < size).sum(dim=1).double()
-        self.half = float((observed.square() + self.state * observed).sum()) > MOST_SINGLE_NUMBERS
+        widths = (filter_.blocks.cells < size).sum(dim=1)
+        numbers = widths.double().square() + self.state * widths.double()
+        self.half = float(numbers.sum()) > MOST_SINGLE_NUMBERS
+        scales = np.float32(1.0), np.float32(1.0)
+        if self.half:
+            # Half precision loses digits below 6e-5. No entry of L^-1 exceeds the root of the largest precision of the
+            # noise, and none of G a standard deviation of the state, because L L^T >= D and G G^T <= F P F^T + w K_s.
+            largest = filter_.noise[:-1].min().rsqrt(), filter_.start.diagonal().max().sqrt()
+            scales = np.float32(largest[0]), np.float32(largest[1])
         self.chunks: list[Chunk] = []
-        waiting: list[FilterStep] = []
-        numbers = 0
-        for _, step, _, _ in filter_.steps(0, len(filter_.blocks.cells), filter_.start):
-            waiting.append(step)
-            numbers += step.inverse.numel() + step.gain.numel()
-            if numbers > CHUNK_NUMBERS:
-                self.chunks.append(Chunk.of(waiting, self.half))
-                waiting, numbers = [], 0
-        if waiting:
-            self.chunks.append(Chunk.of(waiting, self.half))
+        which = (numbers.cumsum(0) / CHUNK_NUMBERS).long()
+        steps = filter_.steps(0, len(widths), filter_.start)
+        for count in torch.unique_consecutive(which, return_counts=True)[1].tolist():
+            start = sum(len(chunk.widths) for chunk in self.chunks)
+            chunk = Chunk(widths[start : start + count].tolist(), self.state, scales, self.half)
+            for _ in range(count):
+                chunk.add(next(steps)[1])
+            self.chunks.append(chunk)
 
     def whiten(self, given: Callable[[int, Step], Array], columns: int) -> Iterator[tuple[Step, Array]]:
         """z (w, c) of every block, from y (w, c); given: makes y from the number of the block and its step."""
