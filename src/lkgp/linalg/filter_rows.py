@@ -19,6 +19,7 @@ from torch import Tensor
 from lkgp.linalg.state_filter import FilterStep, StateFilter
 
 Array = NDArray[np.float32]
+Scales = tuple[np.float32, np.float32]
 
 # Steps are kept in chunks of about this many numbers (16 MB).
 CHUNK_NUMBERS = 2**22
@@ -36,44 +37,47 @@ class Step:
     moves: Array
     inverse: Array
     gain: Array
-    scales: tuple[np.float32, np.float32]
+    scales: Scales
 
 
 class Chunk:
     """Some consecutive steps.
 
-    widths: w of every step; state: p s
-    small: for every step, the cells that were seen, which observations these are, h and F
-    numbers: L^-1 of all steps, then G of all steps, flat, each divided by its number of `scales`
+    cells: those of their blocks, (m, b s), at least `size` where nothing was observed; state: p s, for s places
+    scales: the numbers by which L^-1 and G are divided; half: whether they are kept in half precision
     """
 
-    def __init__(self, widths: list[int], state: int, scales: tuple[np.float32, np.float32], half: bool) -> None:
-        self.widths, self.state, self.scales = widths, state, scales
-        self.small: list[tuple[NDArray[np.int64], NDArray[np.int64], Array, Array]] = []
-        self._squares = np.concatenate([[0], np.cumsum(np.square(widths))])
-        self._lengths = np.concatenate([[0], np.cumsum(np.multiply(widths, state))])
-        # All at once: memory that is taken step by step lies scattered among what is given back.
+    def __init__(self, cells: Tensor, size: int, state: int, places: int, scales: Scales, half: bool) -> None:
+        self.state, self.scales = state, scales
+        observed = cells < size
+        count, (times, order) = len(cells), (cells.shape[1] // places, state // places)
+        self.widths = observed.sum(dim=1).numpy()
+        # All memory at once: what is taken step by step lies scattered among what is given back.
+        self.seen = torch.nonzero(observed)[:, 1].numpy()
+        self.cells = cells[observed].numpy()
+        self.reads = np.empty((count, times, order), dtype=np.float32)
+        self.moves = np.empty((count, order, order), dtype=np.float32)
+        sizes = (self.widths, self.widths**2, self.widths * state)
+        self.ends, self.squares, self.lengths = (np.concatenate([[0], np.cumsum(each)]) for each in sizes)
         dtype = torch.float16 if half else torch.float32
-        self.numbers = [torch.empty(int(ends[-1]), dtype=dtype) for ends in (self._squares, self._lengths)]
+        self.inverses, self.gains = (torch.empty(int(n[-1]), dtype=dtype) for n in (self.squares, self.lengths))
 
-    def add(self, step: FilterStep) -> None:
-        """Add the next step."""
-        k = len(self.small)
-        for numbers, ends, matrix, scale in zip(
-            self.numbers, (self._squares, self._lengths), (step.inverse, step.gain), self.scales, strict=True
-        ):
-            numbers[ends[k] : ends[k + 1]] = (matrix / float(scale)).flatten()
-        places = step.seen.cpu().numpy(), step.cells.cpu().numpy()
-        self.small.append((*places, step.reads.float().cpu().numpy(), step.moves.float().cpu().numpy()))
+    def put(self, k: int, step: FilterStep) -> None:
+        """Keep the step of block k."""
+        inverse, gain = self.scales
+        self.inverses[self.squares[k] : self.squares[k + 1]] = (step.inverse / float(inverse)).flatten()
+        self.gains[self.lengths[k] : self.lengths[k + 1]] = (step.gain / float(gain)).flatten()
+        self.reads[k], self.moves[k] = step.reads.cpu().numpy(), step.moves.cpu().numpy()
 
     def steps(self, backward: bool) -> Iterator[Step]:
-        inverses, gains = (x.float().numpy() for x in self.numbers)
+        inverses, gains = self.inverses.float().numpy(), self.gains.float().numpy()
         order = range(len(self.widths) - 1, -1, -1) if backward else range(len(self.widths))
         for k in order:
-            w = self.widths[k]
-            inverse = inverses[self._squares[k] : self._squares[k + 1]].reshape(w, w)
-            gain = gains[self._lengths[k] : self._lengths[k + 1]].reshape(self.state, w)
-            yield Step(*self.small[k], inverse, gain, self.scales)
+            w = int(self.widths[k])
+            own = slice(self.ends[k], self.ends[k + 1])
+            inverse = inverses[self.squares[k] : self.squares[k + 1]].reshape(w, w)
+            gain = gains[self.lengths[k] : self.lengths[k + 1]].reshape(self.state, w)
+            yield Step(self.seen[own], self.cells[own], self.reads[k], self.moves[k], inverse, gain, self.scales)
 
 
 class FilterRows:
@@ -86,8 +90,9 @@ class FilterRows:
     def __init__(self, filter_: StateFilter, size: int) -> None:
         self.places, self.size = filter_.blocks.places, size
         self.state = len(filter_.start)
-        widths = (filter_.blocks.cells < size).sum(dim=1)
-        numbers = widths.double().square() + self.state * widths.double()
+        cells = filter_.blocks.cells.cpu()
+        widths = (cells < size).sum(dim=1).double()
+        numbers = widths.square() + self.state * widths
         self.half = float(numbers.sum()) > MOST_SINGLE_NUMBERS
         scales = np.float32(1.0), np.float32(1.0)
         if self.half:
@@ -95,15 +100,13 @@ class FilterRows:
             # noise, and none of G a standard deviation of the state, because L L^T >= D and G G^T <= F P F^T + w K_s.
             largest = filter_.noise[:-1].min().rsqrt(), filter_.start.diagonal().max().sqrt()
             scales = np.float32(largest[0]), np.float32(largest[1])
-        self.chunks: list[Chunk] = []
         which = (numbers.cumsum(0) / CHUNK_NUMBERS).long()
-        steps = filter_.steps(0, len(widths), filter_.start)
-        for count in torch.unique_consecutive(which, return_counts=True)[1].tolist():
-            start = sum(len(chunk.widths) for chunk in self.chunks)
-            chunk = Chunk(widths[start : start + count].tolist(), self.state, scales, self.half)
-            for _ in range(count):
-                chunk.add(next(steps)[1])
-            self.chunks.append(chunk)
+        counts = torch.unique_consecutive(which, return_counts=True)[1].tolist()
+        self.chunks = [Chunk(some, size, self.state, self.places, scales, self.half) for some in cells.split(counts)]
+        steps = filter_.steps(0, len(cells), filter_.start)
+        for chunk in self.chunks:
+            for k in range(len(chunk.widths)):
+                chunk.put(k, next(steps)[1])
 
     def whiten(self, given: Callable[[int, Step], Array], columns: int) -> Iterator[tuple[Step, Array]]:
         """z (w, c) of every block, from y (w, c); given: makes y from the number of the block and its step."""
