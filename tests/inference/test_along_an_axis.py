@@ -1,13 +1,23 @@
-"""Inference block by block along a long axis with a cycle, against dense matrices."""
+"""Inference along a long axis with a cycle, block by block or by a filter, against dense matrices."""
 
 import numpy as np
 import pytest
 import torch
-from gpytorch.kernels import MaternKernel, PeriodicKernel, ScaleKernel
+from gpytorch.kernels import MaternKernel, PeriodicKernel, RQKernel, ScaleKernel
 
-from lkgp import ConjugateGradients, LatentKroneckerGP, ObservationSpace, SuccessiveBlocks, from_array, solve
+from lkgp import (
+    ConjugateGradients,
+    KalmanFilter,
+    LatentKroneckerGP,
+    ObservationSpace,
+    SuccessiveBlocks,
+    from_array,
+    solve,
+)
 from lkgp.inference import Probes, log_likelihood, propose
 from lkgp.inference.base import Plan
+from lkgp.inference.costs import PlanningProblem
+from lkgp.inference.filter_costs import filter_cost
 from lkgp.inference.succession_costs import iterations_of_stretch
 from lkgp.linalg.factors import markov
 from lkgp.linalg.factors import sum as sums
@@ -30,14 +40,14 @@ def over_places(a, b):
     return np.exp(-np.linalg.norm(a[:, None] - b, axis=-1) / REACH)
 
 
-def kernels():
+def kernels(keeps=KEEPS):
     places, short, changes, repeats = (
         MaternKernel(nu=0.5),
         MaternKernel(nu=0.5),
         MaternKernel(nu=2.5),
         PeriodicKernel(),
     )
-    for kernel, length in ((places, REACH), (short, MEMORY), (changes, KEEPS), (repeats, 1.0)):
+    for kernel, length in ((places, REACH), (short, MEMORY), (changes, keeps), (repeats, 1.0)):
         kernel.double().lengthscale = length
     repeats.period_length = PERIOD
     last = ScaleKernel(repeats * changes).double()
@@ -78,11 +88,13 @@ def case(request, monkeypatch):
     return found
 
 
-METHOD = ObservationSpace(preconditioner=SuccessiveBlocks())
+BLOCKS, FILTER = (ObservationSpace(preconditioner=made) for made in (SuccessiveBlocks(), KalmanFilter()))
+METHODS = pytest.mark.parametrize("method", [BLOCKS, FILTER], ids=["blocks", "filter"])
 
 
-def test_the_likelihood_is_within_its_stated_error(case):
-    found = log_likelihood(case.model, case.data, METHOD, Probes.draw(case.data, 8, 0))
+@METHODS
+def test_the_likelihood_is_within_its_stated_error(case, method):
+    found = log_likelihood(case.model, case.data, method, Probes.draw(case.data, 8, 0))
     solved = np.linalg.solve(case.matrix, case.values)
     exact = -0.5 * (case.values @ solved + np.linalg.slogdet(2 * np.pi * case.matrix)[1])
     assert abs(float(found.objective.detach()) - exact) < 4 * found.error
@@ -90,8 +102,9 @@ def test_the_likelihood_is_within_its_stated_error(case):
     assert found.error < 2
 
 
-def test_the_posterior_is_the_dense_one(case):
-    posterior = condition(case.model, case.data, Plan(METHOD, ""))
+@METHODS
+def test_the_posterior_is_the_dense_one(case, method):
+    posterior = condition(case.model, case.data, Plan(method, ""))
     cross = case.prior[:, case.index]
     mean = cross @ np.linalg.solve(case.matrix, case.values)
     covariance = case.prior - cross @ np.linalg.solve(case.matrix, cross.T)
@@ -109,14 +122,16 @@ def test_the_posterior_is_the_dense_one(case):
     assert abs(lag - np.mean([scaled[i, i + 1] for i in range(0, 1190, 7)])) < 0.02
 
 
-def test_it_needs_far_fewer_iterations_than_nothing(case):
-    posterior = condition(case.model, case.data, Plan(METHOD, ""))
+@METHODS
+def test_it_needs_far_fewer_iterations_than_nothing(case, method):
+    posterior = condition(case.model, case.data, Plan(method, ""))
     plain = condition(case.model, case.data, Plan(ObservationSpace(preconditioner=None), ""))
     assert 4 * posterior.solution.iterations < plain.solution.iterations
 
 
-def test_new_times_are_predicted(case):
-    posterior = condition(case.model, case.data, Plan(METHOD, ""))
+@METHODS
+def test_new_times_are_predicted(case, method):
+    posterior = condition(case.model, case.data, Plan(method, ""))
     later = np.array([305.5, 312.0])
     coords = [torch.as_tensor(case.places), torch.as_tensor(later)[:, None]]
     found, deviation = posterior.mean(coords), posterior.variance(coords).sqrt()
@@ -142,10 +157,34 @@ def test_a_short_stretch_predicts_the_iterations_of_a_longer_one():
     assert iterations_of_stretch(model, data, 1, blocks) == pytest.approx(needed, rel=0.4)
 
 
-def test_the_plan_names_it():
+def test_plans_name_them():
     case = Case(irregular=False)
-    plan = propose(case.model, case.data, METHOD)
-    assert "block by block along an axis" in plan.why
-    assert "iterations" in plan.why
+    blocks, along = (propose(case.model, case.data, method) for method in (BLOCKS, FILTER))
+    assert "block by block along an axis" in blocks.why
+    assert "iterations" in blocks.why
+    assert "filter along an axis as preconditioner" in along.why
+    assert "iterations" in along.why
     short = from_array([case.places, case.times[:20, None]], case.y[:, :20])
-    assert "at least 256 points" in propose(case.model, short, METHOD).obstacle
+    assert "at least 256 points" in propose(case.model, short, BLOCKS).obstacle
+    assert "long axis" in propose(case.model, short, FILTER).obstacle
+
+
+def test_kernels_that_are_no_processes_have_no_filter():
+    case = Case(irregular=False)
+    model = LatentKroneckerGP([MaternKernel(nu=0.5), ScaleKernel(RQKernel())], noise=NOISE).double()
+    assert "needs a Matern kernel" in propose(model, case.data, FILTER).obstacle
+
+
+@pytest.mark.parametrize("keeps", [KEEPS, 100.0])
+def test_the_filter_is_predicted_to_take_about_as_many_iterations_as_it_does(keeps):
+    """With modes of the cycle and, for one that changes too fast, without."""
+    rng = np.random.default_rng(0)
+    y = np.where(rng.random((8, 1500)) < 0.3, np.nan, rng.standard_normal((8, 1500)))
+    data = from_array([rng.random((8, 2)), np.arange(1500.0)[:, None]], y)
+    model = LatentKroneckerGP(kernels(keeps), noise=NOISE).double()
+    operator = model.covariance(data, ["dense", "dense"]).detach()
+    rhs = torch.as_tensor(rng.standard_normal((data.grid.num_observed, 1)))
+    settings = KalmanFilter()
+    needed = solve(operator, rhs, ConjugateGradients(rtol=1e-6), preconditioner=settings.build(operator)).iterations
+    _, predicted = filter_cost(PlanningProblem(model, data), settings)
+    assert needed / 2 < predicted < 2 * needed
