@@ -56,7 +56,7 @@ def row(seed: int, case: tuple[int, int, float, float, float, float, float, floa
     model = LatentKroneckerGP([matern(0.5, 1.0).double(), along.double()], noise=noise).double()
     problem, settings = PlanningProblem(model, data), KalmanFilter()
     _, predicted = filter_cost(problem, settings)
-    left, _ = left_by_modes(model, problem, 1, settings)
+    left, _ = left_by_modes(problem, 1, settings.modes)
     with torch.no_grad():
         operator = model.covariance(data, problem.structures).detach()
     rhs = torch.as_tensor(rng.standard_normal((data.grid.num_observed, 1)))

@@ -162,7 +162,7 @@ def test_plans_name_them():
     blocks, along = (propose(case.model, case.data, method) for method in (BLOCKS, FILTER))
     assert "block by block along an axis" in blocks.why
     assert "iterations" in blocks.why
-    assert "filter along an axis as preconditioner" in along.why
+    assert "filter along an axis with at most 512 modes as preconditioner" in along.why
     assert "iterations" in along.why
     short = from_array([case.places, case.times[:20, None]], case.y[:, :20])
     assert "at least 256 points" in propose(case.model, short, BLOCKS).obstacle

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from lkgp.data.readers import Observations
 from lkgp.inference.costs import FIT_COLUMNS, OBSERVATION_CHECKS, Cost, PlanningProblem
 from lkgp.inference.filtered_variance import FEWEST_GIVEN, LEFT_DRAWS, MODE_DRAWS
 from lkgp.linalg.filter_rows import MOST_SINGLE_NUMBERS
@@ -24,9 +25,9 @@ from lkgp.model.kernels import KernelFunction
 
 # At so many times modes are looked for, and in a run of so many their shape is compared with the Matern parts.
 SOME_TIMES, RUN = 600, 512
-# Iterations of a solve to a residual of 1e-6 over the root of 1 + k. `scripts/filter_iterations.py` compares the
-# prediction with what is counted: within a factor of 1.7 for seven made-up fields, and a third of it for one whose cycle
-# nearly lasts. A fit, and draws, are content with about half as many.
+# Iterations of a solve to a residual of 1e-6 over the root of 1 + k. `scripts/filter_iterations.py` compares this with
+# counts: right within a factor of 1.7 for seven made-up fields, and a third of the count for one whose cycle nearly
+# lasts. A fit, and draws, are content with about half as many.
 PER_ROOT, SHARE_OF_FIT = 6.0, 0.5
 # With more left out, bounds of the variance are too far apart.
 MUCH = 0.5
@@ -59,11 +60,11 @@ def filter_cost(problem: PlanningProblem, settings: KalmanFilter) -> tuple[Cost,
     times = max(1, BLOCK_CELLS // places)
     blocks, width = grid.shape[axis] / times, times * n / grid.shape[axis]
     numbers = blocks * (width**2 + states * width)
-    left, modes = left_by_modes(problem.model, problem, axis, settings)
+    left, modes = left_by_modes(problem, axis, settings.modes)
     iterations = PER_ROOT * math.sqrt(1 + left)
-    build = blocks * (BUILD_STEP + 3 * (width**3 + states * width**2 + states**2 * width))
-    # W U and its square, in single precision
-    build += modes * (2 * numbers + n * modes) / 2
+    steps = blocks * (BUILD_STEP + 3 * (width**3 + states * width**2 + states**2 * width))
+    # W U and the half of its square, in single precision
+    build = steps + modes * (2 * numbers + n * modes / 2) / 2
     # W and its transpose, before and after the modes
     passes = 4 * (blocks * STEP + READ * numbers)
     per_column = problem.product / 2 + 4 * USE * numbers + 4 * n * modes / places
@@ -72,44 +73,47 @@ def filter_cost(problem: PlanningProblem, settings: KalmanFilter) -> tuple[Cost,
     rounds = iterations * (SHARE_OF_FIT if problem.fitting else 1.0)
     work = rounds * (passes + columns * per_column) + columns * OBSERVATION_CHECKS * problem.product
     if not problem.fitting:
-        work += 3 * build + passes * (MODE_DRAWS + LEFT_DRAWS) / 8 + (MODE_DRAWS + LEFT_DRAWS) * per_column
+        work += 3 * steps + passes * (MODE_DRAWS + LEFT_DRAWS) / 8 + (MODE_DRAWS + LEFT_DRAWS) * per_column
     kept = (2.0 if numbers > MOST_SINGLE_NUMBERS else 4.0) * numbers
     memory = 8.0 * (6 * problem.factor_numbers + 2.0 * modes**2) + kept + problem.column_memory(columns)
     return Cost(build + work, memory), iterations
 
 
+def left_by_modes(problem: PlanningProblem, axis: int, modes: int) -> tuple[float, int]:
+    """About k, and how many of at most so many modes matter."""
+    ratios, missed = problem.once(_all_ratios, axis)
+    chosen = int((ratios[:modes] > MATTERS).sum())
+    rest = float(ratios[chosen]) if chosen < len(ratios) else 0.0
+    return max(rest, missed) * problem.grid.num_observed / problem.grid.num_cells, chosen
+
+
 @torch.no_grad()
-def left_by_modes(
-    model: LatentKroneckerGP, problem: PlanningProblem, axis: int, settings: KalmanFilter
-) -> tuple[float, int]:
-    """About k, and the number of modes."""
-    coords, term = problem.grid.coords, model.terms[0]
+def _all_ratios(model: LatentKroneckerGP, data: Observations, axis: int) -> tuple[Tensor, float]:
+    """The variances of all modes that are looked for over all else in their direction, descending, (r,).
+
+    Also returns the largest of those that are not looked for.
+    """
+    coords, term, noise = data.grid.coords, model.terms[0], float(model.noise_diagonal(data).min())
     times = coords[axis].double()
     n = len(times)
-    known = JointProcess(axis_processes(model, axis))
     parts = [part for part in KernelFunction(term.kernels[axis]).summands if not processes_of(part, 1)]
-    if not parts:
-        return 0.0, 0
     order = torch.argsort(times[:, 0])
     # At random, so that no cycle is always seen at the same phase.
     some = np.random.default_rng(0).permutation(n)[:SOME_TIMES]
     points, run = times[torch.as_tensor(some)], times[order[(n - min(n, RUN)) // 2 :][:RUN]]
-    short = known.covariance((run - run.mT).abs())
+    short = JointProcess(axis_processes(model, axis)).covariance((run - run.mT).abs())
     places = torch.ones(1, dtype=torch.float64)
     for k in range(len(coords)):
         if k != axis:
             values = torch.linalg.eigvalsh(term.cross_factor(k, coords[k], coords[k]).double()).clamp(min=0.0)
             places = torch.outer(places, values).flatten()
-    found, missed = [], []
+    found, missed = [torch.zeros(0, dtype=torch.float64)], [0.0]
     for part in parts:
-        ratio, lasts = _mode_ratios(part, points, run, short, n, places, problem.least_noise)
+        ratio, lasts = _mode_ratios(part, points, run, short, n, places, noise)
         most = max(1, min(MOST_LASTING, n // POINTS_PER_MODE)) if lasts else 0
         found.append(ratio[:, :most].flatten())
         missed.append(float(ratio[:, most:].max()) if most < ratio.shape[1] else 0.0)
-    ratios = torch.cat(found).sort(descending=True).values
-    chosen = int((ratios[: settings.modes] > MATTERS).sum())
-    rest = float(ratios[chosen]) if chosen < len(ratios) else 0.0
-    return max([rest, *missed]) * problem.grid.num_observed / problem.grid.num_cells, chosen
+    return torch.cat(found).sort(descending=True).values, max(missed)
 
 
 def _mode_ratios(

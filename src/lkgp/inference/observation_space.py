@@ -55,6 +55,8 @@ JITTER = 1e-3
 # The numbers of neighbours that are considered if the caller does not choose: fewer are cheaper to build, more take
 # fewer iterations.
 NEIGHBOURS = (15, 30)
+# The same for the most modes beside a filter.
+FILTER_MODES = (512, 1024, 2048, 4096)
 
 
 @dataclass(frozen=True)
@@ -80,8 +82,8 @@ class ObservationSpace(EstimatedMethod):
         if cls is not ObservationSpace:
             return ()
         neighbours = [cls(preconditioner=Vecchia(neighbours=count)) for count in NEIGHBOURS]
-        along = (cls(preconditioner=SuccessiveBlocks()), cls(preconditioner=KalmanFilter()))
-        return (cls(), cls(dense=True), *neighbours, *along)
+        filters = [cls(preconditioner=KalmanFilter(modes=most)) for most in FILTER_MODES]
+        return (cls(), cls(dense=True), *neighbours, cls(preconditioner=SuccessiveBlocks()), *filters)
 
     def for_fitting(self) -> "ObservationSpace":
         return super().for_fitting() if self.solver is None else self._looser(self.fit_rtol)
@@ -149,7 +151,8 @@ class ObservationSpace(EstimatedMethod):
         if obstacle:
             return Plan(self, words, obstacle=obstacle)
         cost, iterations = filter_cost(problem, settings)
-        return Plan(self, f"{words} as preconditioner (about {iterations:.0f} iterations), {cost}", cost)
+        words += f" with at most {settings.modes} modes as preconditioner (about {iterations:.0f} iterations)"
+        return Plan(self, f"{words}, {cost}", cost)
 
     def system(
         self,

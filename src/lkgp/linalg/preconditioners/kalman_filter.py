@@ -28,7 +28,7 @@ from lkgp.settings import check_positive
 # The most numbers in the states of all places together, whose covariance is a dense matrix.
 MOST_STATES = 1000
 # Whitened modes are collected for about this many cells before they are multiplied with each other.
-CELLS_AT_ONCE = 2048
+CELLS_AT_ONCE = 8192
 
 
 def processes_along(operator: LatentKronecker, axis: int) -> list[Process]:
