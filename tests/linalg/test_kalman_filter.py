@@ -72,10 +72,30 @@ def test_half_precision_is_nearly_as_good(monkeypatch):
     matrix = dense(operator)
     inverse = KalmanFilter().along(operator, 1)
     assert inverse.rows.half
+    # M <= A holds up to rounding only.
+    assert not inverse.below
     solved, covariance = inverse_and_root(inverse, len(matrix))
     np.testing.assert_allclose(solved @ covariance, np.eye(len(matrix)), atol=2e-4)
     np.testing.assert_allclose(float(inverse.logdet), np.linalg.slogdet(covariance)[1], atol=1e-4 * len(matrix))
     np.testing.assert_allclose(covariance, matrix, atol=5e-3 * matrix.max())
+
+
+def test_uneven_noise_is_not_kept_in_half_precision(monkeypatch):
+    monkeypatch.setattr(filter_rows, "MOST_SINGLE_NUMBERS", 0)
+    operator = operator_of((5, 60), KERNELS["two parts"](), known_noise=True)
+    assert KalmanFilter().along(operator, 1).rows.half
+    monkeypatch.setattr(filter_rows, "LARGE_RATIO", 50.0)
+    assert not KalmanFilter().along(operator, 1).rows.half
+
+
+@pytest.mark.parametrize("ratio", [1e10, 1.0])
+def test_the_precision_follows_the_noise(ratio, monkeypatch):
+    monkeypatch.setattr(kalman_filter, "LARGE_RATIO", ratio)
+    operator = operator_of((5, 60), KERNELS["Matern-5/2"]())
+    inverse = KalmanFilter().along(operator, 1)
+    solved, _ = inverse_and_root(inverse, operator.shape[0])
+    error = np.abs(solved @ dense(operator) - np.eye(len(solved))).max()
+    assert (error < 1e-10) == (ratio == 1.0)
 
 
 def test_columns_of_any_size_are_solved_for():

@@ -18,6 +18,7 @@ from lkgp.linalg.filter_rows import MOST_SINGLE_NUMBERS
 from lkgp.linalg.lasting_modes import LEAST, MATTERS, MOST_LASTING, POINTS_PER_MODE, SHARE
 from lkgp.linalg.markov_processes import JointProcess, Process, processes_of
 from lkgp.linalg.preconditioners import KalmanFilter
+from lkgp.linalg.preconditioners.rows_and_modes import typical_noise
 from lkgp.linalg.preconditioners.successive_blocks import long_axis
 from lkgp.linalg.state_filter import BLOCK_CELLS
 from lkgp.model import LatentKroneckerGP
@@ -73,7 +74,7 @@ def filter_cost(problem: PlanningProblem, settings: KalmanFilter) -> tuple[Cost,
     rounds = iterations * (SHARE_OF_FIT if problem.fitting else 1.0)
     work = rounds * (passes + columns * per_column) + columns * OBSERVATION_CHECKS * problem.product
     if not problem.fitting:
-        work += 3 * steps + passes * (MODE_DRAWS + LEFT_DRAWS) / 8 + (MODE_DRAWS + LEFT_DRAWS) * per_column
+        work += 3 * steps + passes * (MODE_DRAWS[0] + LEFT_DRAWS) / 8 + (MODE_DRAWS[0] + LEFT_DRAWS) * per_column
     kept = (2.0 if numbers > MOST_SINGLE_NUMBERS else 4.0) * numbers
     memory = 8.0 * (6 * problem.factor_numbers + 2.0 * modes**2) + kept + problem.column_memory(columns)
     return Cost(build + work, memory), iterations
@@ -93,7 +94,7 @@ def _all_ratios(model: LatentKroneckerGP, data: Observations, axis: int) -> tupl
 
     Also returns the largest of those that are not looked for.
     """
-    coords, term, noise = data.grid.coords, model.terms[0], float(model.noise_diagonal(data).min())
+    coords, term, noise = data.grid.coords, model.terms[0], typical_noise(model.noise_diagonal(data))
     times = coords[axis].double()
     n = len(times)
     parts = [part for part in KernelFunction(term.kernels[axis]).summands if not processes_of(part, 1)]

@@ -15,6 +15,8 @@ which take a solve with A each. All but the smoother's are means over a few draw
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
+from functools import reduce
 
 import torch
 from torch import Tensor
@@ -27,18 +29,21 @@ from lkgp.linalg.leftover import leftover_draws
 from lkgp.linalg.preconditioners import FilteredInverse
 from lkgp.linalg.products import kronecker_matmul
 from lkgp.linalg.state_smoother import smoothed_variances
+from lkgp.solvers import Solution
 
-# The numbers of draws of the weights of modes, of what they leave, and the fewest of that given data.
-MODE_DRAWS, LEFT_DRAWS, FEWEST_GIVEN = 32, 16, 8
+# The numbers of draws of what modes leave, and the fewest of that given data.
+LEFT_DRAWS, FEWEST_GIVEN = 16, 8
+# The numbers of draws of the weights of modes, until they are enough.
+MODE_DRAWS = (32, 64, 128, 256)
 # As many draws are treated at a time as fit into so many bytes, with about so many arrays of the size of the grid, and
 # two in any case: a run through the steps of a filter takes hardly longer for two than for one.
 WORK_BYTES, ARRAYS, FEWEST_AT_ONCE = 1e9, 12, 2
-# An error that needs no further draws.
-SMALL_ERROR = 0.01
+# An error that needs no further draws, and the share of it that draws of the weights of modes may have.
+SMALL_ERROR, SHARE_OF_MODES = 0.01, 0.3
 
 
 def filtered_variance(
-    inverse: FilteredInverse, solve: Callable[[Tensor], Tensor], most_draws: int, seed: int
+    inverse: FilteredInverse, solve: Callable[[Tensor], Solution], most_draws: int, seed: int
 ) -> VarianceEstimate:
     """The posterior variance at every cell of the grid of an operator.
 
@@ -50,7 +55,7 @@ def filtered_variance(
     smooth = _on_grid(smoothed_variances(inverse.filter)[:times, :, None], inverse)[..., 0].clamp(min=0.0)
     markov = _markov_factors(inverse)
     width = max(FEWEST_AT_ONCE, int(WORK_BYTES / (8 * ARRAYS * grid.num_cells)))
-    by_modes, scatter = _variance_of_modes(inverse, markov, width, generator)
+    by_modes, scatter = _variance_of_modes(inverse, markov, smooth, width, generator)
     known, source = smooth + by_modes, "exact along the longest axis, but for what lasts, which is from modes"
     if not inverse.lasting.parts:
         return VarianceEstimate(known, scatter, source)
@@ -59,19 +64,23 @@ def filtered_variance(
         left = _left(inverse, count, generator)
         gap += _unexplained(inverse, markov, left).square().sum(dim=-1) / LEFT_DRAWS
     # The mean of s squares of normal numbers has the relative standard error sqrt(2 / s).
-    doubt = torch.hypot(scatter, gap / 2 * math.sqrt(2 / LEFT_DRAWS)) + gap / 2
-    found = VarianceEstimate(known + gap / 2, doubt, source)
+    doubt = gap / 2 * (1 + math.sqrt(2 / LEFT_DRAWS))
+    found = VarianceEstimate(known + gap / 2, torch.hypot(scatter, doubt), source)
     total, done = torch.zeros_like(known), 0
     for count in _counts(most_draws, min(width, FEWEST_GIVEN)):
-        if found.error <= SMALL_ERROR:
+        # Further samples do not make the part of the modes more accurate.
+        if replace(found, doubt=doubt).error <= SMALL_ERROR:
             break
-        left = _left_given_data(inverse, markov, solve, count, generator)
+        left, failure = _left_given_data(inverse, markov, solve, count, generator)
+        if failure:
+            return replace(found, failure=failure)
         total += _unexplained(inverse, markov, left).square().sum(dim=-1)
         done += count
         if done >= min(FEWEST_GIVEN, most_draws):
             added = total / done
-            doubt = torch.hypot(scatter, added * math.sqrt(2 / done))
-            found = VarianceEstimate(known + added, doubt, f"{source} and {done} posterior samples")
+            doubt = added * math.sqrt(2 / done)
+            words = f"{source} and {done} posterior samples"
+            found = VarianceEstimate(known + added, torch.hypot(scatter, doubt), words)
     return found
 
 
@@ -81,25 +90,32 @@ def _counts(number: int, width: int) -> list[int]:
 
 
 def _variance_of_modes(
-    inverse: FilteredInverse, markov: list[Factor], width: int, generator: torch.Generator
+    inverse: FilteredInverse, markov: list[Factor], others: Tensor, width: int, generator: torch.Generator
 ) -> tuple[Tensor, Tensor]:
-    """|row of B|^2 and its standard error, each (n_1, ..., n_d)."""
-    shape, rank = inverse.operator.grid.shape, inverse.modes.rank
-    like = inverse.root_of_h
-    total = like.new_zeros(shape)
+    """|row of B|^2 and its standard error, each (n_1, ..., n_d); others: variances that are added to it."""
+    rank, like = inverse.modes.rank, inverse.root_of_h
+    total = torch.zeros_like(others)
     if rank == 0:
         return total, total
-    # All modes, if they are hardly more than the draws.
-    whole = rank <= 2 * MODE_DRAWS
-    normals = torch.eye(rank, dtype=like.dtype, device=like.device)
-    if not whole:
-        normals = torch.randn(rank, MODE_DRAWS, generator=generator, dtype=like.dtype, device=like.device)
-    weights = torch.linalg.solve_triangular(like.mT, normals, upper=True)
-    for some in weights.split(width, dim=1):
-        total += _errors_of_modes(inverse, markov, some).square().sum(dim=-1)
-    if whole:
-        return total, torch.zeros_like(total)
-    return total / MODE_DRAWS, total / MODE_DRAWS * math.sqrt(2 / MODE_DRAWS)
+
+    def squares(weights: Tensor) -> Tensor:
+        # the rows of B times some columns, (U_* - K_V* V^-1 U) H^-1/2 C
+        turned = torch.linalg.solve_triangular(like.mT, weights, upper=True)
+        parts = (_errors_of_modes(inverse, markov, some).square().sum(dim=-1) for some in turned.split(width, dim=1))
+        return reduce(torch.add, parts)
+
+    done, scatter = 0, total
+    for aim in MODE_DRAWS:
+        if rank <= 2 * aim or (done and rank <= MODE_DRAWS[-1]):
+            # All of them in turn take hardly longer.
+            break
+        total += squares(torch.randn(rank, aim - done, generator=generator, dtype=like.dtype, device=like.device))
+        done = aim
+        scatter = total / done * math.sqrt(2 / done)
+        small = VarianceEstimate(others + total / done, scatter, "").error <= SHARE_OF_MODES * SMALL_ERROR
+        if small or aim == MODE_DRAWS[-1]:
+            return total / done, scatter
+    return squares(torch.eye(rank, dtype=like.dtype, device=like.device)), torch.zeros_like(total)
 
 
 def _on_grid(table: Tensor, inverse: FilteredInverse) -> Tensor:
@@ -156,16 +172,17 @@ def _unexplained(inverse: FilteredInverse, markov: list[Factor], left: Tensor) -
 def _left_given_data(
     inverse: FilteredInverse,
     markov: list[Factor],
-    solve: Callable[[Tensor], Tensor],
+    solve: Callable[[Tensor], Solution],
     num: int,
     generator: torch.Generator,
-) -> Tensor:
-    """Draws of h given the data, less their mean, (n_1, ..., n_d, num)."""
+) -> tuple[Tensor, str]:
+    """Draws of h given the data, less their mean, (n_1, ..., n_d, num), and why a solve did not converge, if so."""
     grid, left = inverse.operator.grid, _left(inverse, num, generator)
     # Data drawn from the prior, with h among them: h - K_h* A^-1 z, and K_h = K - K_M
-    solved = solve(inverse.draw(num, generator, left) + _observed(inverse, left))
+    solution = solve(inverse.draw(num, generator, left) + _observed(inverse, left))
+    solved = solution.values
     whole = kronecker_matmul(inverse.operator.factors, grid.scatter(solved)).mT.reshape(left.shape)
-    return left - whole + _told_by_m(inverse, markov, solved)
+    return left - whole + _told_by_m(inverse, markov, solved), "" if solution.converged else str(solution)
 
 
 def _observed(inverse: FilteredInverse, values: Tensor) -> Tensor:

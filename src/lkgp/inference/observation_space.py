@@ -283,9 +283,9 @@ class ObservationSystem(MixedPrecisionSystem):
         if not isinstance(self.inverse, FilteredInverse):
             return None
 
-        def solved(rhs: Tensor) -> Tensor:
+        def solved(rhs: Tensor) -> Solution:
             goal = self.residual_goal(rhs, Purpose.SAMPLES)
-            return self.solve_to(rhs, self.method.sample_rtol, goal).values
+            return self.solve_to(rhs, self.method.sample_rtol, goal)
 
         return filtered_variance(self.inverse, solved, self.method.num_samples, seed)
 

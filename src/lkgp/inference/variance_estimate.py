@@ -19,12 +19,13 @@ class VarianceEstimate:
     """Variances that need no draws of the posterior, or few.
 
     variance: (n_1, ..., n_d); doubt: their standard errors, (n_1, ..., n_d)
-    source: in words, what they come from
+    source: in words, what they come from; failure: why a solve behind them did not converge, empty if all did
     """
 
     variance: Tensor
     doubt: Tensor
     source: str
+    failure: str = ""
 
     @cached_property
     def error(self) -> float:
@@ -34,4 +35,4 @@ class VarianceEstimate:
         return float(torch.quantile(errors[:: -(-len(errors) // MOST_JUDGED)].double(), MOST_CELLS))
 
     def __str__(self) -> str:
-        return f"{self.source}; relative error at most {max(self.error, STATED):.1%} in 99 % of the cells"
+        return f"{self.source}; relative standard error at most {max(self.error, STATED):.1%} in 99 % of the cells"

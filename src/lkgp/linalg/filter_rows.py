@@ -3,28 +3,33 @@
     forward:    z = L^-1 (y - H m),          m' = F m + G z
     backward:   v = L^-T (z + G^T l'),       l = F^T l' - H^T v         for v = W^T z
 
-H = h (x) I and F (x) I are tiny. All is in single precision, whatever that of the numbers.
+H = h (x) I and F (x) I are tiny. Where the noise is far below the variances, all is in double precision; elsewhere in
+single, and long axes with many places keep steps in half precision.
 """
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.linalg.blas import strsm
+from scipy.linalg.blas import get_blas_funcs
 from torch import Tensor
 
 from lkgp.linalg.state_filter import FilterStep, StateFilter
 
-Array = NDArray[np.float32]
-Scales = tuple[np.float32, np.float32]
+Array = NDArray[Any]
+Scales = tuple[Any, Any]
 
 # Steps are kept in chunks of about this many numbers (16 MB).
 CHUNK_NUMBERS = 2**22
 # Above this many numbers in all (3 GB in single precision), they are kept in half precision.
 MOST_SINGLE_NUMBERS = 7.5e8
+# With variances more than so many times the smallest noise, rounding in single precision would show: with 1e5, standard
+# deviations beside a smooth process were off by 4 %. Noise that differs by more is not kept in half precision.
+LARGE_RATIO = 1e4
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,23 +49,25 @@ class Chunk:
     """Some consecutive steps.
 
     cells: those of their blocks, (m, b s), at least `size` where nothing was observed; state: p s, for s places
-    scales: the numbers by which L^-1 and G are divided; half: whether they are kept in half precision
+    scales: the numbers by which L^-1 and G are divided; kept, dtype: the precision in which they are kept and used
     """
 
-    def __init__(self, cells: Tensor, size: int, state: int, places: int, scales: Scales, half: bool) -> None:
-        self.state, self.scales = state, scales
+    def __init__(
+        self, cells: Tensor, size: int, state: int, places: int, scales: Scales, kept: torch.dtype, dtype: torch.dtype
+    ) -> None:
+        self.state, self.scales, self.dtype = state, scales, dtype
         observed = cells < size
         count, (times, order) = len(cells), (cells.shape[1] // places, state // places)
         self.widths = observed.sum(dim=1).numpy()
         # All memory at once: what is taken step by step lies scattered among what is given back.
         self.seen = torch.nonzero(observed)[:, 1].numpy()
         self.cells = cells[observed].numpy()
-        self.reads = np.empty((count, times, order), dtype=np.float32)
-        self.moves = np.empty((count, order, order), dtype=np.float32)
+        used = as_numpy(dtype)
+        self.reads = np.empty((count, times, order), dtype=used)
+        self.moves = np.empty((count, order, order), dtype=used)
         sizes = (self.widths, self.widths**2, self.widths * state)
         self.ends, self.squares, self.lengths = (np.concatenate([[0], np.cumsum(each)]) for each in sizes)
-        dtype = torch.float16 if half else torch.float32
-        self.inverses, self.gains = (torch.empty(int(n[-1]), dtype=dtype) for n in (self.squares, self.lengths))
+        self.inverses, self.gains = (torch.empty(int(n[-1]), dtype=kept) for n in (self.squares, self.lengths))
 
     def put(self, k: int, step: FilterStep) -> None:
         """Keep the step of block k."""
@@ -70,7 +77,7 @@ class Chunk:
         self.reads[k], self.moves[k] = step.reads.cpu().numpy(), step.moves.cpu().numpy()
 
     def steps(self, backward: bool) -> Iterator[Step]:
-        inverses, gains = self.inverses.float().numpy(), self.gains.float().numpy()
+        inverses, gains = (numbers.to(self.dtype).numpy() for numbers in (self.inverses, self.gains))
         order = range(len(self.widths) - 1, -1, -1) if backward else range(len(self.widths))
         for k in order:
             w = int(self.widths[k])
@@ -83,26 +90,31 @@ class Chunk:
 class FilterRows:
     """W, (n, n).
 
-    places: s; size: n
-    half: whether the steps are kept in half precision
+    places: s; size: n; precise: whether the variances are so large beside the noise that double precision is needed
+    dtype: the precision of all arithmetic; half: whether the steps are kept in half precision
     """
 
-    def __init__(self, filter_: StateFilter, size: int) -> None:
+    def __init__(self, filter_: StateFilter, size: int, precise: bool = False) -> None:
         self.places, self.size = filter_.blocks.places, size
         self.state = len(filter_.start)
         cells = filter_.blocks.cells.cpu()
         widths = (cells < size).sum(dim=1).double()
         numbers = widths.square() + self.state * widths
-        self.half = float(numbers.sum()) > MOST_SINGLE_NUMBERS
-        scales = np.float32(1.0), np.float32(1.0)
+        noise = filter_.noise[:-1]
+        even = float(noise.max()) <= LARGE_RATIO * float(noise.min())
+        self.half = float(numbers.sum()) > MOST_SINGLE_NUMBERS and even and not precise
+        self.dtype = torch.float64 if precise else torch.float32
+        unit = as_numpy(self.dtype).type
+        scales = unit(1.0), unit(1.0)
         if self.half:
             # Half precision loses digits below 6e-5. No entry of L^-1 exceeds the root of the largest precision of the
             # noise, and none of G a standard deviation of the state, because L L^T >= D and G G^T <= F P F^T + w K_s.
-            largest = filter_.noise[:-1].min().rsqrt(), filter_.start.diagonal().max().sqrt()
-            scales = np.float32(largest[0]), np.float32(largest[1])
+            scales = unit(float(noise.min()) ** -0.5), unit(float(filter_.start.diagonal().max()) ** 0.5)
         which = (numbers.cumsum(0) / CHUNK_NUMBERS).long()
         counts = torch.unique_consecutive(which, return_counts=True)[1].tolist()
-        self.chunks = [Chunk(some, size, self.state, self.places, scales, self.half) for some in cells.split(counts)]
+        kept = torch.float16 if self.half else self.dtype
+        shape = (size, self.state, self.places)
+        self.chunks = [Chunk(some, *shape, scales, kept, self.dtype) for some in cells.split(counts)]
         steps = filter_.steps(0, len(cells), filter_.start)
         for chunk in self.chunks:
             for k in range(len(chunk.widths)):
@@ -110,7 +122,7 @@ class FilterRows:
 
     def whiten(self, given: Callable[[int, Step], Array], columns: int) -> Iterator[tuple[Step, Array]]:
         """z (w, c) of every block, from y (w, c); given: makes y from the number of the block and its step."""
-        state, block = np.zeros((self.state, columns), dtype=np.float32), 0
+        state, block = np.zeros((self.state, columns), dtype=as_numpy(self.dtype)), 0
         for chunk in self.chunks:
             for step in chunk.steps(backward=False):
                 inverse, gain = step.scales
@@ -121,7 +133,7 @@ class FilterRows:
 
     def squared_times(self, x: Tensor) -> Tensor:
         """W^T W X for X (n, c)."""
-        columns, scale = _as_single(x)
+        columns, scale = self._rounded(x)
         whitened = np.empty_like(columns)
         for step, z in self.whiten(lambda _, step: columns[step.cells], columns.shape[1]):
             whitened[step.cells] = z
@@ -130,14 +142,14 @@ class FilterRows:
     def _transposed(self, whitened: Array) -> Array:
         """W^T Z for Z (n, c)."""
         found, columns = np.empty_like(whitened), whitened.shape[1]
-        later = np.zeros((self.state, columns), dtype=np.float32)
+        later = np.zeros((self.state, columns), dtype=whitened.dtype)
         for chunk in reversed(self.chunks):
             for step in chunk.steps(backward=True):
                 inverse, gain = step.scales
                 own = inverse * (step.inverse.T @ (whitened[step.cells] + gain * (step.gain.T @ later)))
                 found[step.cells] = own
                 # H^T v, with zeros where nothing was observed
-                table = np.zeros((len(step.reads) * self.places, columns), dtype=np.float32)
+                table = np.zeros((len(step.reads) * self.places, columns), dtype=whitened.dtype)
                 table[step.seen] = own
                 given = step.reads.T @ table.reshape(len(step.reads), -1)
                 later = _moved(step.moves.T, later) - given.reshape(later.shape)
@@ -145,20 +157,27 @@ class FilterRows:
 
     def solve(self, z: Tensor) -> Tensor:
         """W^-1 Z for Z (n, c)."""
-        columns, scale = _as_single(z)
+        columns, scale = self._rounded(z)
         found = np.empty_like(columns)
-        state = np.zeros((self.state, columns.shape[1]), dtype=np.float32)
+        state = np.zeros((self.state, columns.shape[1]), dtype=columns.dtype)
+        (solve,) = get_blas_funcs(("trsm",), (columns,))
         for chunk in self.chunks:
             for step in chunk.steps(backward=False):
                 inverse, gain = step.scales
                 own = columns[step.cells]
                 if len(own):
                     # L z = y - H m
-                    found[step.cells] = strsm(float(1 / inverse), step.inverse.T, own, lower=0, trans_a=1) + self._read(
+                    found[step.cells] = solve(float(1 / inverse), step.inverse.T, own, lower=0, trans_a=1) + self._read(
                         step, state
                     )
                 state = _moved(step.moves, state) + gain * (step.gain @ own)
         return _as_given(found, scale, z)
+
+    def _rounded(self, x: Tensor) -> tuple[Array, Tensor]:
+        """Columns (n, c) divided by their largest numbers, (c,), in the precision of the arithmetic."""
+        scale = x.abs().amax(dim=0)
+        scale = torch.where(scale > 0, scale, torch.ones_like(scale))
+        return (x / scale).to(self.dtype).cpu().numpy(), scale
 
     def _read(self, step: Step, state: Array) -> Array:
         """H m where something was observed, (w, c)."""
@@ -182,11 +201,9 @@ def _moved(moves: Array, state: Array) -> Array:
     return (moves @ state.reshape(len(moves), -1)).reshape(state.shape)
 
 
-def _as_single(x: Tensor) -> tuple[Array, Tensor]:
-    """Columns (n, c) divided by their largest numbers, (c,)."""
-    scale = x.abs().amax(dim=0)
-    scale = torch.where(scale > 0, scale, torch.ones_like(scale))
-    return (x / scale).float().cpu().numpy(), scale
+def as_numpy(dtype: torch.dtype) -> np.dtype[Any]:
+    """The same precision in NumPy."""
+    return np.dtype(np.float64 if dtype == torch.float64 else np.float32)
 
 
 def _as_given(found: Array, scale: Tensor, like: Tensor) -> Tensor:

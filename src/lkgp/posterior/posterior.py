@@ -202,14 +202,14 @@ class Posterior:
             assert explained is not None
             found = above_rounding(prior - explained.to(prior.dtype), prior, strict)
         else:
-            known = self._variance_at_fitted_cells(coords)
+            known = self._variance_at_fitted_cells(coords, strict)
             estimate = estimated_variance(self, coords) if known is None else known
             # computed in float64, whatever the dtype of the data
             found = above_rounding(estimate.double(), prior.double(), strict).to(prior.dtype)
         self._check_means(coords, prior, found, strict)
         return found
 
-    def _variance_at_fitted_cells(self, coords: Sequence[Tensor]) -> Tensor | None:
+    def _variance_at_fitted_cells(self, coords: Sequence[Tensor], strict: bool) -> Tensor | None:
         """The variance at the cells of the fitted grid, (n_1, ..., n_d); None elsewhere, or if it takes draws alone."""
         if any(points is not known for points, known in zip(coords, self.data.grid.coords, strict=True)):
             return None
@@ -217,7 +217,9 @@ class Posterior:
             if self._at_fitted is None:
                 self._at_fitted = [self.system.variance_at_fitted_cells(self.seed)]
             (found,) = self._at_fitted
-            return None if found is None else found.variance
+        if found is not None and found.failure:
+            complain(f"a solve for error bars did not converge: {found.failure}", strict)
+        return None if found is None else found.variance
 
     def _check_means(self, coords: Sequence[Tensor], prior: Tensor, variance: Tensor, strict: bool) -> None:
         """Warn if rounding errors of the mean matter at the cells of the product of `coords`.

@@ -9,18 +9,19 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from scipy.linalg.blas import ssyrk
+from scipy.linalg.blas import get_blas_funcs
 from torch import Tensor
 
 from lkgp.data.grid import PartialGrid
 from lkgp.errors import InputError
-from lkgp.linalg.filter_rows import FilterRows, Step
+from lkgp.linalg.filter_rows import LARGE_RATIO, FilterRows, Step
 from lkgp.linalg.kronecker import LatentKronecker
 from lkgp.linalg.lasting_modes import lasting_modes
 from lkgp.linalg.markov_processes import JointProcess, Process
 from lkgp.linalg.preconditioners.base import PreconditionerSettings
-from lkgp.linalg.preconditioners.rows_and_modes import ObservedModes, RowsAndModes, covariance_of_places
+from lkgp.linalg.preconditioners.rows_and_modes import ObservedModes, RowsAndModes, covariance_of_places, typical_noise
 from lkgp.linalg.preconditioners.successive_blocks import long_axis
+from lkgp.linalg.preconditioners.vecchia import FIRST_LOWEST
 from lkgp.linalg.state_filter import StateFilter, TimeBlocks
 from lkgp.linalg.successive_blocks import Succession
 from lkgp.settings import check_positive
@@ -56,18 +57,23 @@ class FilteredInverse(RowsAndModes):
         succession = Succession.of(operator.grid, axis)
         blocks = TimeBlocks.of(succession, operator.grid.coords[axis][:, 0])
         self.filter = StateFilter(JointProcess(processes), places, torch.cat([noise, noise.new_ones(1)]), blocks)
-        rows = FilterRows(self.filter, operator.grid.num_observed)
-        mean = float(operator.noise.mean())
-        self.lasting = lasting_modes(operator.factors[axis], places, mean, most_modes, seed, except_processes=True)
+        precise = float(operator.latent_diagonal().max()) > LARGE_RATIO * float(noise.min())
+        rows = FilterRows(self.filter, operator.grid.num_observed, precise)
+        self.lasting = lasting_modes(
+            operator.factors[axis], places, typical_noise(noise), most_modes, seed, except_processes=True
+        )
         modes = ObservedModes.of(self.lasting.sets, succession)
         super().__init__(rows, modes, gram_of(rows, modes, len(blocks.times.mT)), operator.grid.num_observed)
+        if rows.half:
+            # Rounding makes some eigenvalues of M^-1 A smaller than 1.
+            self.below, self.lowest = False, FIRST_LOWEST
 
 
 def gram_of(rows: FilterRows, modes: ObservedModes, size: int) -> Tensor:
     """H = I + (W U)^T W U, (rank, rank); size: the number of times of a block."""
     if modes.rank == 0:
         return torch.eye(0, dtype=torch.float64)
-    sets = [(one.others.float(), one.axis.float()) for one in modes.sets]
+    sets = [(one.others.to(rows.dtype), one.axis.to(rows.dtype)) for one in modes.sets]
 
     def given(block: int, step: Step) -> np.ndarray:
         # U at the cells of a block, (w, a r)
@@ -90,7 +96,9 @@ def gram_of(rows: FilterRows, modes: ObservedModes, size: int) -> Tensor:
 
 def _upper_squares(parts: list[np.ndarray]) -> np.ndarray:
     """The upper triangle of Z^T Z for the parts Z (w, rank) of a matrix, one above the other."""
-    return ssyrk(1.0, np.concatenate(parts).T)
+    whole = np.concatenate(parts).T
+    (squares,) = get_blas_funcs(("syrk",), (whole,))
+    return np.asarray(squares(1.0, whole))
 
 
 @dataclass(frozen=True)

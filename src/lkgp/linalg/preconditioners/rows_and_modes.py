@@ -85,6 +85,11 @@ def covariance_of_places(operator: LatentKronecker, axis: int) -> Tensor:
     return reduce(torch.kron, [factor.dense().double() for factor in others], one)
 
 
+def typical_noise(noise: Tensor) -> float:
+    """The noise (n,) of which modes must stand out: cells with a huge noise must not mask the others."""
+    return float(1 / (1 / noise.double()).mean())
+
+
 class RowsAndModes(Preconditioner):
     """M^-1 for one operator with a single term.
 

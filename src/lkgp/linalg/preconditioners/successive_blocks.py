@@ -22,7 +22,7 @@ from lkgp.linalg.correlated_cells import factor_places
 from lkgp.linalg.kronecker import LatentKronecker
 from lkgp.linalg.lasting_modes import lasting_modes
 from lkgp.linalg.preconditioners.base import PreconditionerSettings
-from lkgp.linalg.preconditioners.rows_and_modes import ObservedModes, RowsAndModes, covariance_of_places
+from lkgp.linalg.preconditioners.rows_and_modes import ObservedModes, RowsAndModes, covariance_of_places, typical_noise
 from lkgp.linalg.preconditioners.vecchia import FIRST_LOWEST
 from lkgp.linalg.roots import positive_cholesky
 from lkgp.linalg.successive_blocks import PlaceGroup, Succession, place_groups
@@ -56,7 +56,7 @@ class SuccessiveInverse(RowsAndModes):
     def __init__(self, operator: LatentKronecker, axis: int, last: int, most_modes: int, seed: int) -> None:
         grid, self.lowest = operator.grid, FIRST_LOWEST
         succession, places = Succession.of(grid, axis), covariance_of_places(operator, axis)
-        found = lasting_modes(operator.factors[axis], places, float(operator.noise.mean()), most_modes, seed)
+        found = lasting_modes(operator.factors[axis], places, typical_noise(operator.noise), most_modes, seed)
         modes = ObservedModes.of(found.sets, succession)
         others = [k for k in range(len(grid.shape)) if k != axis]
         points = np.array(list(combinations(*[range(grid.shape[k]) for k in others])))
