@@ -16,25 +16,17 @@ Neighbouring cells share their observations: one small factorisation serves a wh
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import reduce
 from math import prod
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from lkgp.linalg.kronecker import LatentKronecker, sum_of
-from lkgp.linalg.local_systems import BLOCK_ENTRIES, covariances_among
 from lkgp.linalg.neighbours import compact_groups
-from lkgp.linalg.roots import positive_cholesky
-from lkgp.linalg.triangular import TriangularSolves
-from lkgp.posterior.near_observations import NearObservations
-
-Groups = NDArray[np.int64]
+from lkgp.posterior.near_systems import Groups, NearPredictors, near_predictors, places_of, targets_at
 
 # Cells in one group, and numbers of observations to try for it. With the 100 nearest observations of single cells, 99 %
 # of the standard deviations were right to 1 % in large gaps, for rough and smooth kernels alike; a group needs more.
@@ -48,20 +40,19 @@ PILOT_GROUPS, MOST_CELLS = 64, 0.99
 SMALL_ERROR = 0.01
 # No standard deviation is stated to be more accurate than this: rounding errors are larger than a vanishing estimate.
 ROUNDING = 1e-6
-# With at least so many observations, as few draws are used if a first handful promises that they are enough. With fewer
-# observations all draws take only seconds.
-FEW_DRAWS_PAY, FEW_DRAWS, FIRST_DRAWS = 30_000, 16, 8
+# With at least so many observations, few draws are made where they promise to be enough. With fewer observations all
+# draws take only seconds.
+FEW_DRAWS_PAY, FEW_DRAWS = 30_000, 16
 # From few draws, the error that 99 % of the cells do not exceed comes out up to this many times too large: it is a high
 # quantile of noisy estimates.
 TOO_LARGE = 1.5
 # If none of the numbers of nearest observations suffices, the smallest is taken whose error, in the mean over the
 # cells, is at most this many times that of the best: its time grows with the square of the number.
 ABOUT_AS_GOOD = 1.5
+# Draws alone are used where the nearest observations do not make their error less than this many times as large.
+LITTLE_BETTER = 0.8
 # The least share of v in v_near that is distinguished from zero.
 LEAST_SHARE = 1e-3
-# With that many observations, systems of the nearest ones are solved in float32 where the noise is at least this share
-# of the prior variance: rounding then changes a standard deviation by less than a thousandth.
-LEAST_NOISE_OF_SINGLE = 1e-2
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,12 +101,15 @@ def estimated_variance(posterior: Any, coords: Sequence[Tensor]) -> Tensor:
     """
     shape = tuple(len(x) for x in coords)
     quality, (every, seed) = posterior.variance_quality, posterior.behind_variance
+    if not quality.nearest:
+        return posterior.draws(every, seed).variance(coords)
     draws = posterior.draws(quality.draws, seed)
     # Predictions of as many draws as fit into memory are compared with those from the nearest observations.
     num = min(draws.num, max(FEWEST_DRAWS, posterior.columns_at_once(prod(shape))))
     cells = torch.arange(prod(shape), device=posterior.data.grid.index.device)
     groups = all_in_groups(posterior, coords, cells)
-    found = near_variance(posterior, coords, cells, draws.weights[:, :num], groups, quality.nearest)
+    data = DrawnData.of(posterior, coords, draws.weights[:, :num])
+    found = near_variance(near_predictors(posterior, coords, cells, groups, quality.nearest), data)
     # Outside the grid the nearest observations may tell less than at the cells where this was judged.
     if not quality.combined and most_cells(found.error) <= TOO_LARGE * SMALL_ERROR:
         posterior.state_variance_error(most_cells(found.error))
@@ -135,7 +129,7 @@ class VarianceQuality:
     """How accurate estimated variances are, judged at some cells of the fitted grid.
 
     error: the relative standard error that 99 % of the standard deviations do not exceed
-    nearest: the number of observations for a group of cells
+    nearest: the number of observations for a group of cells; 0 if only the deviations of draws are used
     combined: whether these tell too little, so that the deviations of draws are used, too
     draws: the number of draws
     """
@@ -147,36 +141,63 @@ class VarianceQuality:
 
     def __str__(self) -> str:
         source = f"from {self.nearest} observations near by and what {self.draws} posterior samples add to them"
+        if not self.nearest:
+            source = f"from {self.draws} posterior samples, because observations near by tell too little"
         return f"{source}; relative standard error at most {self.error:.1%} in 99 % of the cells"
 
 
 @torch.no_grad()
 def variance_quality(posterior: Any) -> VarianceQuality:
-    """Judge the estimates at cells chosen at random; large data get few draws if these are enough."""
-    (every, seed), observed = posterior.behind_variance, posterior.data.grid.num_observed
-    if observed >= FEW_DRAWS_PAY and every > FEW_DRAWS:
-        fewer = math.sqrt(FIRST_DRAWS / FEW_DRAWS) / TOO_LARGE
-        promised = found_at_pilots(posterior, posterior.draws(FIRST_DRAWS, seed), SMALL_ERROR / fewer)
-        if fewer * most_cells(list(promised.values())[-1].error) <= SMALL_ERROR:
-            few = accurate_quality(found_at_pilots(posterior, posterior.draws(FEW_DRAWS, seed)), FEW_DRAWS)
-            if few is not None:
-                return few
-    found = found_at_pilots(posterior, posterior.draws(every, seed))
+    """Judge the estimates at cells chosen at random; large data get few draws if these are enough.
+
+    It never depends on which draws were made before.
+    """
+    (every, seed), observed, pilots = posterior.behind_variance, posterior.data.grid.num_observed, Pilots(posterior)
+    if observed >= FEW_DRAWS_PAY and every > FEW_DRAWS and pilots.promise(FEW_DRAWS):
+        few = accurate_quality(pilots.found(posterior.draws(FEW_DRAWS, seed)), FEW_DRAWS)
+        if few is not None:
+            return few
+    found = pilots.found(posterior.draws(every, seed))
     return accurate_quality(found, every) or combined_quality(found, every)
 
 
-def found_at_pilots(posterior: Any, draws: Any, enough: float = SMALL_ERROR) -> dict[int, NearVariance]:
-    """What some cells of the fitted grid are estimated to be with numbers of nearest observations, until the error in
-    99 % of the cells is `enough`."""
-    members = some_groups(posterior, PILOT_GROUPS)
-    groups = np.arange(members.numel()).reshape(members.shape)
-    num = min(draws.num, max(FEWEST_DRAWS, posterior.columns_at_once()))
-    coords, weights, found = posterior.data.grid.coords, draws.weights[:, :num], {}
-    for number in NUMBERS:
-        found[number] = near_variance(posterior, coords, members.flatten(), weights, groups, number)
-        if most_cells(found[number].error) <= enough:
-            break
-    return found
+class Pilots:
+    """Groups of cells of the fitted grid at which the accuracy is judged; their predictors are solved for once."""
+
+    def __init__(self, posterior: Any) -> None:
+        members = some_groups(posterior, PILOT_GROUPS)
+        self.posterior, self.cells = posterior, members.flatten()
+        self.groups = np.arange(members.numel()).reshape(members.shape)
+        self.known: dict[int, list[NearPredictors]] = {}
+
+    def predictors(self, number: int) -> list[NearPredictors]:
+        """From so many nearest observations."""
+        if number not in self.known:
+            coords = self.posterior.data.grid.coords
+            self.known[number] = list(near_predictors(self.posterior, coords, self.cells, self.groups, number))
+        return self.known[number]
+
+    def promise(self, draws: int) -> bool:
+        """Whether so many draws may be accurate, before any is made.
+
+        Most that all others tell is less than what the last of the nearest observations told: the farther an
+        observation is, the less it tells.
+        """
+        if len(NUMBERS) < 2:
+            return True
+        fewer, most = (torch.cat([x.errors.flatten() for x in self.predictors(n)]) for n in NUMBERS[-2:])
+        return most_cells(NearVariance(fewer, fewer - most, draws).error) <= TOO_LARGE * SMALL_ERROR
+
+    def found(self, draws: Any) -> dict[int, NearVariance]:
+        """Estimates with numbers of nearest observations, until the error is small in 99 % of the cells."""
+        posterior, found = self.posterior, {}
+        num = min(draws.num, max(FEWEST_DRAWS, posterior.columns_at_once()))
+        data = DrawnData.of(posterior, posterior.data.grid.coords, draws.weights[:, :num]).at(self.cells)
+        for number in NUMBERS:
+            found[number] = near_variance(self.predictors(number), data)
+            if most_cells(found[number].error) <= SMALL_ERROR:
+                break
+        return found
 
 
 def accurate_quality(found: dict[int, NearVariance], draws: int) -> VarianceQuality | None:
@@ -193,51 +214,55 @@ def combined_errors(found: NearVariance, draws: int) -> Tensor:
 
 
 def combined_quality(found: dict[int, NearVariance], draws: int) -> VarianceQuality:
-    """The quality of both estimates together, with the fewest nearest observations that are about as good as more."""
+    """The quality of both estimates together, with the fewest nearest observations that are about as good as more.
+
+    Where these hardly change the error, draws alone are used.
+    """
     errors = {nearest: combined_errors(one, draws) for nearest, one in found.items()}
     means = {nearest: float(error.square().mean().sqrt()) for nearest, error in errors.items()}
     nearest = next(nearest for nearest, mean in means.items() if mean <= ABOUT_AS_GOOD * min(means.values()))
-    return VarianceQuality(most_cells(errors[nearest]), nearest, True, draws)
+    error, alone = most_cells(errors[nearest]), math.sqrt(0.5 / draws)
+    if error > LITTLE_BETTER * alone:
+        return VarianceQuality(alone, 0, True, draws)
+    return VarianceQuality(error, nearest, True, draws)
+
+
+@dataclass(frozen=True, eq=False)
+class DrawnData:
+    """Drawn observations z ~ N(0, A) and their best predictions at some cells.
+
+    latent: c^T A^-1 z, (N', s)
+    observed: z, (n, s)
+    """
+
+    latent: Tensor
+    observed: Tensor
+
+    @classmethod
+    @torch.no_grad()
+    def of(cls, posterior: Any, coords: Sequence[Tensor], weights: Tensor) -> "DrawnData":
+        """At all cells of the product of `coords`, from A^-1 z (n, s), for a `Posterior`."""
+        latent, grid = posterior.cross(coords, weights), posterior.data.grid
+        if any(points is not known for points, known in zip(coords, grid.coords, strict=True)):
+            return cls(latent, posterior.system.operator @ weights)
+        # A = P K P^T + D, and K P^T A^-1 z is already there.
+        noise = posterior.system.operator.noise_diagonal()
+        return cls(latent, torch.addcmul(grid.gather(latent), noise[:, None], weights))
+
+    def at(self, cells: Tensor) -> "DrawnData":
+        """At some of the cells, (N'',)."""
+        return DrawnData(self.latent[cells], self.observed)
 
 
 @torch.no_grad()
-def near_variance(
-    posterior: Any, coords: Sequence[Tensor], cells: Tensor, weights: Tensor, groups: Groups, nearest: int
-) -> NearVariance:
-    """Variances of f at some cells of the product of `coords` from the nearest observations and from draws.
-
-    posterior: a `Posterior`
-    cells: indices of the cells, (N',)
-    weights: A^-1 z of the draws z, (n, s)
-    groups: positions among the cells of those that share their observations, (g, b)
-    nearest: the number of observations of a group
-    """
-    targets = targets_at(coords, cells)
-    whole = posterior.cross(coords, weights)
-    if len(cells) != len(whole) or not bool((cells[1:] > cells[:-1]).all()):  # a copy only where it is needed
-        whole = whole[cells]
-    data = posterior.system.operator @ weights
-    near, farther = (weights.new_zeros(len(cells), dtype=torch.float64) for _ in range(2))
-    operator = small_systems_operator(posterior.system.precise_operator)
-    for group, chosen in _near_groups(posterior, targets, groups, nearest):
-        predictors, error = _near_predictors(posterior, operator, [x[group] for x in targets], chosen)
-        # c^T A^-1 z - w^T z_N
-        difference = whole[group] - torch.einsum("gmb,gms->gbs", predictors.to(data), data[chosen])
-        near[group.flatten()] = error.flatten()
-        farther[group.flatten()] = difference.double().square().mean(dim=-1).flatten()
-    return NearVariance(near, farther, weights.shape[1])
-
-
-def targets_at(coords: Sequence[Tensor], cells: Tensor) -> list[Tensor]:
-    """The coordinates (N', d_k) of some cells (N',) of the product of `coords` along every factor."""
-    axes = torch.unravel_index(cells, tuple(len(x) for x in coords))
-    return [points[axis] for points, axis in zip(coords, axes, strict=True)]
-
-
-def places_of(posterior: Any, targets: Sequence[Tensor]) -> list[NDArray[np.float64]]:
-    """The places (N', e_k) of cells along every factor, where squared distances follow correlations."""
-    triples = zip(posterior.places, targets, posterior.data.grid.coords, strict=True)
-    return [own.of(x.double().cpu().numpy(), points.double().cpu().numpy()) for own, x, points in triples]
+def near_variance(predictors: Iterable[NearPredictors], data: DrawnData) -> NearVariance:
+    """Variances of f at the cells of `data` from predictors of groups of them, and from draws."""
+    near, farther = (data.latent.new_zeros(len(data.latent), dtype=torch.float64) for _ in range(2))
+    for some in predictors:
+        difference = some.differences(data.latent, data.observed)
+        near[some.cells.flatten()] = some.errors.flatten()
+        farther[some.cells.flatten()] = difference.double().square().mean(dim=-1).flatten()
+    return NearVariance(near, farther, data.latent.shape[1])
 
 
 def all_in_groups(posterior: Any, coords: Sequence[Tensor], cells: Tensor) -> Groups:
@@ -261,50 +286,3 @@ def some_groups(posterior: Any, count: int) -> Tensor:
             cells, apart = cells[nearest], apart[nearest]
         found.append(torch.from_numpy(cells))
     return torch.stack(found).to(grid.index.device)
-
-
-def _near_groups(
-    posterior: Any, targets: Sequence[Tensor], groups: Groups, nearest: int
-) -> Iterator[tuple[Tensor, Tensor]]:
-    """Some of the groups at a time, (g, b), and the observations near them, (g, m)."""
-    grid, known = posterior.data.grid, posterior.places
-    observed = [own.places[axis.cpu().numpy()] for own, axis in zip(known, grid.axis_index, strict=True)]
-    wanted, near = places_of(posterior, targets), NearObservations(grid, observed)
-    count, device = min(nearest, grid.num_observed), grid.index.device
-    at_once = max(1, BLOCK_ENTRIES // count**2)
-    for block in np.split(groups, range(at_once, len(groups), at_once)):
-        chosen = near.to_groups([x[block] for x in wanted], count)
-        yield torch.as_tensor(block, device=device), torch.as_tensor(chosen, device=device)
-
-
-def small_systems_operator(operator: LatentKronecker) -> LatentKronecker:
-    """A in float32 where there are many systems of nearest observations, all well-conditioned; elsewhere as it is."""
-    if operator.grid.num_observed < FEW_DRAWS_PAY:
-        return operator
-    well_conditioned = bool(operator.noise.min() >= LEAST_NOISE_OF_SINGLE * operator.latent_diagonal().max())
-    return operator.rounded(torch.float32) if well_conditioned else operator
-
-
-def _near_predictors(
-    posterior: Any, operator: LatentKronecker, targets: Sequence[Tensor], chosen: Tensor
-) -> tuple[Tensor, Tensor]:
-    """The weights (g, m, b) of the best predictors of cells from the chosen observations, and their errors (g, b).
-
-    operator: A, in the precision of these systems
-    targets: the coordinates of the cells along every factor, (g, b, d_k)
-    chosen: indices of observations, (g, m)
-    """
-    grid, model, dtype = posterior.data.grid, posterior.model, operator.noise.dtype
-    near = [points[axis[chosen]] for points, axis in zip(grid.coords, grid.axis_index, strict=True)]
-    root, _ = positive_cholesky(covariances_among(operator, chosen, dtype))
-    cross = sum_of(
-        reduce(torch.mul, [term.cross_factor(k, x, z) for k, (x, z) in enumerate(zip(near, targets, strict=True))])
-        for term in model.terms
-    ).to(dtype)
-    flat = [x.flatten(0, 1) for x in targets]
-    prior = sum_of(reduce(torch.mul, [term.factor_variance(k, x) for k, x in enumerate(flat)]) for term in model.terms)
-    # With A_NN = L L^T and V = L^-1 C: W = L^-T V and v_near = k_** - sum of V^2
-    solves = TriangularSolves(root)
-    explained = solves.forward(cross)
-    known = explained.square().sum(dim=1, dtype=torch.float64)
-    return solves.backward(explained), prior.double().view(len(chosen), -1) - known
