@@ -53,7 +53,7 @@ def test_with_all_observations_nothing_is_left_to_the_draws(case):
 
 @pytest.mark.parametrize("case", LONG[:4], ids=name)
 def test_few_near_observations_are_combined_with_the_deviations_of_draws(case, monkeypatch):
-    monkeypatch.setattr(local_variance, "NUMBERS", (4,))
+    monkeypatch.setattr(local_variance, "SIZES", ((4, 16),))
     monkeypatch.setattr(local_variance, "LITTLE_BETTER", 1.0)
     posterior, oracle = condition(case.build(), case.data(), Plan(METHOD, "")), case.oracle()
     quality = posterior.variance_quality
@@ -79,7 +79,8 @@ def test_few_draws_are_made_where_the_nearest_observations_tell_nearly_all(case,
 @pytest.mark.parametrize("case", LONG[:4], ids=name)
 def test_all_draws_are_made_where_few_are_too_few(case, monkeypatch):
     monkeypatch.setattr(local_variance, "FEW_DRAWS_PAY", 1)
-    monkeypatch.setattr(local_variance, "NUMBERS", (4, 6))
+    monkeypatch.setattr(local_variance, "SIZES", ((4, 16), (6, 16)))
+    monkeypatch.setattr(local_variance, "HALF_AND_MOST", ((4, 16), (6, 16)))
     monkeypatch.setattr(local_variance, "LITTLE_BETTER", 1.0)
     posterior = condition(case.build(), case.data(), Plan(METHOD, ""))
     quality = posterior.variance_quality
@@ -90,7 +91,7 @@ def test_all_draws_are_made_where_few_are_too_few(case, monkeypatch):
 
 @pytest.mark.parametrize("case", LONG[:4], ids=name)
 def test_draws_alone_are_used_where_the_nearest_observations_hardly_help(case, monkeypatch):
-    monkeypatch.setattr(local_variance, "NUMBERS", (1, 2))
+    monkeypatch.setattr(local_variance, "SIZES", ((1, 16), (2, 16)))
     monkeypatch.setattr(local_variance, "LITTLE_BETTER", 0.0)
     posterior, oracle = condition(case.build(), case.data(), Plan(METHOD, "")), case.oracle()
     quality = posterior.variance_quality
@@ -104,9 +105,11 @@ def test_draws_alone_are_used_where_the_nearest_observations_hardly_help(case, m
 
 def test_draws_alone_are_chosen_by_the_error_that_they_would_have():
     near = torch.ones(100, dtype=torch.float64)
-    little = {256: local_variance.NearVariance(near, torch.full_like(near, 0.7), 64)}
-    much = {256: local_variance.NearVariance(near, torch.full_like(near, 0.3), 64)}
-    assert local_variance.combined_quality(little, 64) == local_variance.VarianceQuality(np.sqrt(0.5 / 64), 0, True, 64)
+    little = {(256, 16): local_variance.NearVariance(near, torch.full_like(near, 0.7), 64)}
+    much = {(256, 16): local_variance.NearVariance(near, torch.full_like(near, 0.3), 64)}
+    assert local_variance.combined_quality(little, 64) == local_variance.VarianceQuality(
+        np.sqrt(0.5 / 64), 0, 0, True, 64
+    )
     assert local_variance.combined_quality(much, 64).nearest == 256
 
 
@@ -140,9 +143,9 @@ def test_small_systems_that_rounding_makes_indefinite_get_a_jitter(monkeypatch):
 
 def test_more_observations_are_used_only_where_they_help():
     near, farther = torch.ones(100, dtype=torch.float64), torch.full((100,), 0.5, dtype=torch.float64)
-    as_good = {n: local_variance.NearVariance(near, farther * (1 - n / 1e4), 64) for n in (64, 128, 256)}
+    as_good = {n: local_variance.NearVariance(near, farther * (1 - n[0] / 1e4), 64) for n in local_variance.SIZES}
     assert local_variance.combined_quality(as_good, 64).nearest == 64
-    better = {n: local_variance.NearVariance(near, farther / n, 64) for n in (64, 128, 256)}
+    better = {n: local_variance.NearVariance(near, farther / n[0], 64) for n in local_variance.SIZES}
     assert local_variance.combined_quality(better, 64).nearest == 256
 
 
@@ -167,6 +170,15 @@ def test_groups_are_compact_and_leave_out_nothing():
     assert np.median(spread.max(axis=1)) < 4 * np.sqrt(16 * 5 / 1003)
 
 
+@pytest.mark.parametrize("count", [1, 5, 16, 17, 90, 1003, 4100])
+def test_groups_are_nearly_full(count):
+    places = np.random.default_rng(0).uniform(0, [1, 5], (count, 2))
+    groups = local_variance.full_groups(places, 16)
+    assert groups.shape[1] <= 16
+    assert set(groups.ravel()) == set(range(count))
+    assert len(groups) <= 1.25 * count / 16 + 1
+
+
 def test_fewer_draws_are_made_where_memory_holds_no_more():
     case = LONG[0]
     roomy, tight = (condition(case.build(), case.data(), Plan(METHOD, ""), max_memory=m) for m in (1e9, 2e3))
@@ -178,8 +190,8 @@ def test_fewer_draws_are_made_where_memory_holds_no_more():
 @pytest.mark.parametrize("case", LONG[:4], ids=name)
 def test_the_accuracy_is_judged_at_groups_of_neighbours(case):
     posterior = condition(case.build(), case.data(), Plan(METHOD, ""))
-    groups = local_variance.some_groups(posterior, 5)
-    assert groups.shape == (5, min(local_variance.GROUP, int(np.prod(case.shape))))
+    groups = local_variance.some_groups(posterior, 5, 16)
+    assert groups.shape == (5, min(16, int(np.prod(case.shape))))
     places = np.concatenate(places_of(posterior, targets_at(tensors(case.coords), groups.flatten())), axis=1).reshape(
         *groups.shape, -1
     )
