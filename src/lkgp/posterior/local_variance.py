@@ -32,8 +32,8 @@ from lkgp.posterior.near_systems import Groups, NearPredictors, near_predictors,
 Size = tuple[int, int]
 
 # The numbers of observations and of cells of a group that are tried, cheapest first. With the 100 nearest observations
-# of single cells, 99 % of the standard deviations were right to 1 % in large gaps, for rough and smooth kernels alike; a
-# group needs more. On hourly temperatures, half of them missing, 256 observations left an error (root mean square) of
+# of single cells, 99 % of the standard deviations were right to 1 % in large gaps, for rough and smooth kernels alike;
+# a group needs more. On hourly temperatures, half of them missing, 256 observations left an error (root mean square) of
 # 0.71 % for 16 cells, and of 0.85 % for 32 in half the time; 128 observations left 1.46 % for 16 cells.
 SIZES = ((64, 16), (128, 16), (256, 32), (256, 16))
 # What most observations tell of few cells, compared with half of them: it shows what more would tell.
