@@ -103,7 +103,8 @@ class Objective:
 
     def known_value(self, flat: np.ndarray) -> float | None:
         """The value at `flat` (P,), if it is exact and the best one so far."""
-        return self.best_value if self.method.exact and np.array_equal(flat, self.best) else None
+        known = self.method.exact and math.isfinite(self.best_value) and np.array_equal(flat, self.best)
+        return self.best_value if known else None
 
     def evaluate(self, value: bool = True, expected: float = 0.0, gradient: bool = True) -> Evaluation:
         """Evaluate at the current parameters; NaN if the objective cannot be computed.
