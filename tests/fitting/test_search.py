@@ -300,3 +300,17 @@ def test_a_start_that_is_far_too_sure_gets_more_noise_first(waves):
     assert np.allclose(here.gradient, objective.evaluate(value=False, expected=math.inf).gradient, rtol=0.05, atol=5.0)
     model.likelihood.raw_noise.requires_grad_(False)
     assert with_sufficient_noise(Objective(model, waves, chosen.method)) is None
+
+
+@pytest.mark.parametrize("case", SOME, ids=name)
+def test_values_without_gradients_are_those_with_them(case):
+    objective = Objective(case.build(), case.data(), Direct(), seed=0)
+    flat = objective.parameters.get()
+    plain = objective.evaluate(gradient=False)
+    assert not plain.gradient.any()
+    assert objective.known_value(flat) is None
+    whole = objective.evaluate()
+    assert whole.gradient.any()
+    np.testing.assert_allclose(plain.value, whole.value, rtol=1e-12)
+    assert objective.known_value(flat) == whole.value
+    assert objective.known_value(flat + 1.0) is None

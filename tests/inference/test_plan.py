@@ -201,7 +201,7 @@ def test_long_smooth_factors_are_used_by_their_roots(monkeypatch):
     points = [[torch.as_tensor(x) for x in new] for new in (case.coords, case.new_coords())]
     results = []
     # Error bars from all observations do not depend on which ones are nearest by a rounding error.
-    monkeypatch.setattr("lkgp.posterior.local_variance.NUMBERS", (1000,))
+    monkeypatch.setattr("lkgp.posterior.local_variance.SIZES", ((1000, 16),))
     for pays in (10, 1000):
         monkeypatch.setattr("lkgp.inference.spectral.LOW_RANK_PAYS", pays)
         posterior = condition(case.build(), case.data(), Plan(method, ""))

@@ -7,14 +7,14 @@ positive semidefinite (Gilmour, Thompson and Cullis, 1995). The information of a
 """
 
 from collections.abc import Callable
-from functools import cache
+from functools import lru_cache
 
 import torch
 from torch import Tensor
 
 from lkgp.data.readers import Observations
 from lkgp.fitting.contrast import Contrast
-from lkgp.linalg.products import kronecker_matmul
+from lkgp.linalg.factors import Factor
 from lkgp.model import LatentKroneckerGP
 
 # Step of the finite differences that approximate kernel derivatives: three correct digits are enough for a curvature.
@@ -78,15 +78,23 @@ def owners(model: LatentKroneckerGP, parameter: Tensor) -> list[tuple[int, int]]
 
 def _directions(model: LatentKroneckerGP, data: Observations, weights: Tensor, parameters: list[Tensor]) -> Tensor:
     """dA_j a for each parameter, or sqrt(2) dm_j if it belongs to the mean, (n, P)."""
-    coords, index = data.grid.coords, data.grid.index
+    coords, index, shape = data.grid.coords, data.grid.index, data.grid.shape
     factors = [term.factors(coords) for term in model.terms]
     noise, mean = model.noise_diagonal(data).clone(), model.mean.of(data).clone()
-    cells = data.grid.scatter(weights[:, None])
+    cells = data.grid.scatter(weights[:, None]).view(shape)
     mean_parameters = {id(p) for p in model.mean.parameters()}
 
-    @cache
-    def unchanged(t: int) -> Tensor:
-        return kronecker_matmul(factors[t], cells)[0, index]
+    # Parameters of one factor follow one another, and only that factor differs between them.
+    @lru_cache(maxsize=1)
+    def others(t: int, k: int) -> Tensor:
+        product = cells
+        for j, factor in enumerate(factors[t]):
+            product = product if j == k else along(factor, product, j)
+        return product
+
+    @lru_cache(maxsize=1)
+    def unchanged(t: int, k: int) -> Tensor:
+        return along(factors[t][k], others(t, k), k)
 
     columns = []
     for p in parameters:
@@ -100,17 +108,24 @@ def _directions(model: LatentKroneckerGP, data: Observations, weights: Tensor, p
             else:
                 column = (model.noise_diagonal(data) - noise) * weights
             for t, k in owned:
-                changed = list(factors[t])
-                changed[k] = model.terms[t].factor(k, coords[k], factors[t][k].kind)
+                changed = model.terms[t].factor(k, coords[k], factors[t][k].kind)
                 # A difference of factors keeps more digits than one of products.
-                difference = changed[k].difference(factors[t][k])
+                difference = changed.difference(factors[t][k])
                 if difference is not None:
-                    changed[k] = difference
-                product = kronecker_matmul(changed, cells)[0, index]
-                column = column + (product if difference is not None else product - unchanged(t))
+                    product = along(difference, others(t, k), k)
+                else:
+                    product = along(changed, others(t, k), k) - unchanged(t, k)
+                column = column + product.reshape(-1)[index]
             flat[i] = before
             columns.append(column / STEP)
     return torch.stack(columns, dim=1)
+
+
+def along(factor: Factor, cells: Tensor, k: int) -> Tensor:
+    """The product of a factor with axis k of cells (n_1, ..., n_d), in the same shape."""
+    moved = cells.movedim(k, -1)
+    rows = moved.reshape(-1, moved.shape[-1])
+    return factor.transposed_product(rows.mT).view(moved.shape).movedim(-1, k)
 
 
 def _scatter_information(model: LatentKroneckerGP, data: Observations, parameters: list[Tensor]) -> Tensor:

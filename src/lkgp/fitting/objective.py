@@ -101,27 +101,36 @@ class Objective:
         self.parameters.set(flat)
         return self.evaluate(value, expected)
 
-    def evaluate(self, value: bool = True, expected: float = 0.0) -> Evaluation:
-        """Evaluate at the current parameters; NaN if the objective cannot be computed."""
+    def known_value(self, flat: np.ndarray) -> float | None:
+        """The value at `flat` (P,), if it is exact and the best one so far."""
+        known = self.method.exact and math.isfinite(self.best_value) and np.array_equal(flat, self.best)
+        return self.best_value if known else None
+
+    def evaluate(self, value: bool = True, expected: float = 0.0, gradient: bool = True) -> Evaluation:
+        """Evaluate at the current parameters; NaN if the objective cannot be computed.
+
+        gradient: whether it is wanted; it is zero otherwise, and the point is not remembered
+        """
         self.parameters.clear_gradient()
         try:
-            with torch.enable_grad():
+            with torch.set_grad_enabled(gradient):
                 likelihood = self._likelihood(value, expected)
                 objective = (
                     likelihood.objective + self.model.log_scatter(self.data) + self.contrast.log_prior(self.model)
                 )
-                objective.backward()
+                if gradient:
+                    objective.backward()
         except (torch.linalg.LinAlgError, TooLargeError) as error:
             log.info("the likelihood could not be computed after evaluation %d: %s", len(self.history), error)
             if isinstance(error, TooLargeError):
                 self.too_large, self.too_large_at = str(error), len(self.history)
             return Evaluation(math.nan, np.full_like(self.best, math.nan), lambda: np.eye(len(self.best)))
-        gradient, here = self.parameters.gradient(), self.parameters.get()
+        slope, here = self.parameters.gradient(), self.parameters.get()
         total = float(objective.detach())
         self.history.append(total / self.num_observed)
         if self.progress is not None:
             self.progress(len(self.history), total / self.num_observed)
-        if np.isfinite(gradient).all() and total > self.best_value:
+        if gradient and np.isfinite(slope).all() and total > self.best_value:
             self.best_value, self.best = total, here
 
         def solve(columns: Tensor) -> Tensor:
@@ -133,7 +142,7 @@ class Objective:
             found = average_information(self.model, self.contrast, likelihood.weights, solve, tensors)
             return found.cpu().numpy() * scales * scales[:, None]
 
-        return Evaluation(total, gradient, information, likelihood.trusted, likelihood.error)
+        return Evaluation(total, slope, information, likelihood.trusted, likelihood.error)
 
     def ended_at_the_limit(self) -> bool:
         """Whether one of the last evaluations was too large, so that the best point may not be an optimum."""

@@ -16,7 +16,7 @@ from lkgp.fitting.comparison import DECISIVE, improvement
 from lkgp.fitting.contrast import Contrast
 from lkgp.fitting.exploration import MORE_OBSERVATIONS, Exploration, State, explore, get_state, set_state
 from lkgp.fitting.long_lengths import shorter_start
-from lkgp.fitting.objective import Evaluation, Objective, Progress
+from lkgp.fitting.objective import Objective, Progress
 from lkgp.fitting.optimizers import BFGS, INTERRUPTED, LBFGS, STOCHASTIC_IMPROVEMENT, Adam, Optimizer, Outcome
 from lkgp.fitting.parameters import FreeParameters
 from lkgp.fitting.periods import start_periods
@@ -137,11 +137,7 @@ class Search:
         if part is not None and part.interrupted:
             return self._interrupted(began, notes)
         notes += [] if part is None else [part.note]
-        if propose(self.model, self.data, self.method, self.max_memory, fitting=True).obstacle:
-            # The requested method cannot be used where the likelihood is largest on a part; it may be on the way there.
-            notes.append("began at the given values, because the requested method cannot be used at better ones")
-            set_state(self.model, given)
-        chosen = self._plan()
+        chosen = self._plan_here(given, notes)
         method = chosen.method
         picked = default_optimizer(method, num_free) if self.optimizer == "auto" else self.optimizer
         if part is not None and sufficient is not None and part.observations >= sufficient:
@@ -207,7 +203,7 @@ class Search:
         if not self.compare_starts or num_free > MOST_INFORMED or ended.interrupted:
             return None
         better = None
-        for start, note in self._other_starts(method, picked, given, notes):
+        for start, note in self._other_starts(method, picked, given, notes, ended.objective):
             before, flat = get_state(self.model), FreeParameters(self.model).get()
             set_state(self.model, start)
             outcome = picked.maximise(self._objective(method))
@@ -223,19 +219,21 @@ class Search:
         return better
 
     def _other_starts(
-        self, method: Method, picked: Optimizer, given: State | None, notes: list[str]
+        self, method: Method, picked: Optimizer, given: State | None, notes: list[str], ended: Objective
     ) -> Iterator[tuple[State, str]]:
         """Where to search again, each with a note, judged from the hyperparameters that the model has by then.
 
         These are shorter lengths instead of those that no longer matter, a simpler model that the kernels contain, and
         the given values, the latter two if they are better.
+
+        ended: the objective of the search that ended, which may know its value there
         """
 
-        def evaluate(model: LatentKroneckerGP) -> Evaluation:
-            return replace(self, model=model, progress=None)._accurate(method).evaluate()
-
         def value_of(model: LatentKroneckerGP) -> float:
-            found = evaluate(model)
+            known = ended.known_value(FreeParameters(model).get()) if model is self.model else None
+            if known is not None:
+                return known
+            found = replace(self, model=model, progress=None)._accurate(method).evaluate(gradient=False)
             return found.value if found.solved and math.isfinite(found.value) else -math.inf
 
         def objective_of(model: LatentKroneckerGP) -> Objective:
@@ -248,26 +246,37 @@ class Search:
         simple = simpler_start(self.model, value_of, objective_of, picked)
         if simple is not None:
             yield simple.state, f"began again with small values of part {simple.part} of a sum"
-            here = evaluate(self.model)
-            missed = simple.value - here.value
-            if missed > max(WORTH_SAYING, DECISIVE * math.sqrt(2.0) * here.error):
+            now = replace(self, progress=None)._accurate(method).evaluate(gradient=False)
+            missed = simple.value - now.value
+            if missed > max(WORTH_SAYING, DECISIVE * math.sqrt(2.0) * now.error):
                 notes.append(f"the model without part {simple.part} of a sum is better, by {missed:.0f} nats")
         if given is not None:
-            ended, best = get_state(self.model), value_of(self.model)
+            here, best = get_state(self.model), value_of(self.model)
             set_state(self.model, given)
             promising = value_of(self.model) > best
-            set_state(self.model, ended)
+            set_state(self.model, here)
             if promising:
                 yield given, "began again at the given values"
 
     def _accurate(self, method: Method) -> Objective:
         """The objective with the smallest errors of its values; by `method` if nothing more accurate is possible."""
+        if method.exact:
+            return self._objective(method)
         proposed = propose(self.model, self.data, self.method, self.max_memory, fitting=True)
         return self._objective(method if proposed.obstacle else proposed.method)
 
     def _plan(self) -> Plan:
-        chosen = plan(self.model, self.data, self.method, self.max_memory, fitting=True)
-        return replace(chosen, method=chosen.method.for_fitting())
+        return for_fitting(plan(self.model, self.data, self.method, self.max_memory, fitting=True))
+
+    def _plan_here(self, given: State, notes: list[str]) -> Plan:
+        """A plan at the present hyperparameters, or at the given ones if the requested method is impossible there."""
+        chosen = propose(self.model, self.data, self.method, self.max_memory, fitting=True)
+        if not chosen.obstacle:
+            return for_fitting(chosen)
+        # The requested method cannot be used where the likelihood is largest on a part; it may be on the way there.
+        notes.append("began at the given values, because the requested method cannot be used at better ones")
+        set_state(self.model, given)
+        return self._plan()
 
     def _objective(self, method: Method) -> Objective:
         return Objective(
@@ -283,6 +292,11 @@ class Search:
     def _interrupted(self, began: float, notes: list[str]) -> FitResult:
         seconds = time.perf_counter() - began
         return FitResult(self.model, self._plan(), BFGS(), [], 0, False, INTERRUPTED, seconds, notes)
+
+
+def for_fitting(chosen: Plan) -> Plan:
+    """A plan with the settings of its method that a search uses."""
+    return replace(chosen, method=chosen.method.for_fitting())
 
 
 def verdict(outcome: Outcome) -> tuple[bool, str]:

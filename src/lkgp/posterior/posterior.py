@@ -29,7 +29,6 @@ from lkgp.posterior.draws import DrawStore, PosteriorDraws, joined
 from lkgp.posterior.factor_roots import locate
 from lkgp.posterior.local_variance import (
     FEW_DRAWS,
-    FIRST_DRAWS,
     VarianceQuality,
     estimated_variance,
     variance_quality,
@@ -283,7 +282,7 @@ class Posterior:
     @property
     def variance_draws(self) -> tuple[tuple[int, int], ...]:
         """Number and seed of all draws that may have been made for the variance."""
-        return (self.behind_variance, (FEW_DRAWS, self.seed), (FIRST_DRAWS, self.seed))
+        return (self.behind_variance, (FEW_DRAWS, self.seed))
 
     @property
     def variance_error(self) -> float:
