@@ -104,17 +104,22 @@ class PosteriorDraws:
         return values.view(-1, *shape).add_(self.posterior.model.mean.at(coords).detach())
 
     @torch.no_grad()
-    def variance(self, coords: Sequence[Tensor]) -> Tensor:
+    def variance(self, coords: Sequence[Tensor], predicted: Tensor | None = None) -> Tensor:
         """Estimate the posterior variance at every cell, (n'_1, ..., n'_d), from these draws.
 
         The conditional variance given f on the fitted grid is known exactly; only the rest is averaged over draws, with
         deviations from the exact mean.
+
+        predicted: K(., X) v at every cell, (N', num); computed unless it is given
         """
         given, left_open = self.prior.given_training(coords)
         total = torch.zeros_like(left_open)
         for columns in self._blocks(left_open.numel()):
-            deviations = given(columns) - self.posterior.cross(coords, self.weights[:, columns])
-            total += deviations.square_().sum(dim=1).view(left_open.shape)
+            if predicted is None:
+                explained = self.posterior.cross(coords, self.weights[:, columns])
+            else:
+                explained = predicted[:, columns]
+            total += (given(columns) - explained).square_().sum(dim=1).view(left_open.shape)
         return total / self.num + left_open
 
 

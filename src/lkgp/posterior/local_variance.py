@@ -121,7 +121,7 @@ def estimated_variance(posterior: Any, coords: Sequence[Tensor]) -> Tensor:
     if not quality.combined and most_cells(found.error) <= TOO_LARGE * SMALL_ERROR:
         posterior.state_variance_error(most_cells(found.error))
         return found.variance.view(shape)
-    sampled = posterior.draws(every, seed).variance(coords)
+    sampled = posterior.draws(every, seed).variance(coords, data.latent if num == every else None)
     posterior.state_variance_error(most_cells(combined_errors(found, every)))
     return found.combined(sampled.double().flatten(), every).view(shape)
 
