@@ -69,8 +69,8 @@ def propose(
 
     fitting: compare the costs of one likelihood with its gradient instead of those of the posterior
     """
-    problem = PlanningProblem(model, data, max_memory=max_memory, fitting=fitting)
     budget, asked = usable_memory() if max_memory is None else max_memory, as_method(solver, data)
+    problem = PlanningProblem(model, data, max_memory=max_memory, fitting=fitting, requested=asked is not None)
     if asked is not None:
         found = asked.plan(problem)
         obstacle = found.obstacle

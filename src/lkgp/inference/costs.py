@@ -70,12 +70,20 @@ class PlanningProblem:
     """What a plan needs to know about a model and its data; factors with many thousands of points are not formed.
 
     fitting: whether to plan one likelihood with its gradient, or the posterior
+    requested: whether the caller asked for a method, which is then not left out because another one is better
     """
 
     def __init__(
-        self, model: LatentKroneckerGP, data: Observations, *, max_memory: float | None = None, fitting: bool = False
+        self,
+        model: LatentKroneckerGP,
+        data: Observations,
+        *,
+        max_memory: float | None = None,
+        fitting: bool = False,
+        requested: bool = False,
     ) -> None:
-        self.model, self.data, self.max_memory, self.fitting = model, data, max_memory, fitting
+        self.model, self.data, self.max_memory = model, data, max_memory
+        self.fitting, self.requested = fitting, requested
         self._found: dict[Hashable, Any] = {}
 
     @property
