@@ -90,7 +90,7 @@ def test_uneven_noise_is_not_kept_in_half_precision(monkeypatch):
 
 @pytest.mark.parametrize("ratio", [1e10, 1.0])
 def test_the_precision_follows_the_noise(ratio, monkeypatch):
-    monkeypatch.setattr(kalman_filter, "LARGE_RATIO", ratio)
+    monkeypatch.setattr(filter_rows, "LARGE_RATIO", ratio)
     operator = operator_of((5, 60), KERNELS["Matern-5/2"]())
     inverse = KalmanFilter().along(operator, 1)
     solved, _ = inverse_and_root(inverse, operator.shape[0])

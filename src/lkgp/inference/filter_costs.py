@@ -14,8 +14,8 @@ from torch import Tensor
 from lkgp.data.readers import Observations
 from lkgp.inference.costs import FIT_COLUMNS, OBSERVATION_CHECKS, Cost, PlanningProblem
 from lkgp.inference.filtered_variance import FEWEST_GIVEN, LEFT_DRAWS, MODE_DRAWS
-from lkgp.linalg.filter_rows import MOST_SINGLE_NUMBERS
-from lkgp.linalg.lasting_modes import LEAST, MATTERS, MOST_LASTING, POINTS_PER_MODE, SHARE
+from lkgp.linalg.filter_rows import precisions
+from lkgp.linalg.lasting_modes import LEAST, MATTERS, SHARE, most_modes
 from lkgp.linalg.markov_processes import JointProcess, Process, processes_of
 from lkgp.linalg.preconditioners import KalmanFilter
 from lkgp.linalg.preconditioners.rows_and_modes import typical_noise
@@ -75,7 +75,9 @@ def filter_cost(problem: PlanningProblem, settings: KalmanFilter) -> tuple[Cost,
     work = rounds * (passes + columns * per_column) + columns * OBSERVATION_CHECKS * problem.product
     if not problem.fitting:
         work += 3 * steps + passes * (MODE_DRAWS[0] + LEFT_DRAWS) / 8 + (MODE_DRAWS[0] + LEFT_DRAWS) * per_column
-    kept = (2.0 if numbers > MOST_SINGLE_NUMBERS else 4.0) * numbers
+    with torch.no_grad():
+        noise, variance = problem.model.noise_diagonal(problem.data), problem.model.largest_variance(grid.coords)
+    kept = precisions(numbers, noise, float(variance))[0].itemsize * numbers
     memory = 8.0 * (6 * problem.factor_numbers + 2.0 * modes**2) + kept + problem.column_memory(columns)
     return Cost(build + work, memory), iterations
 
@@ -111,7 +113,7 @@ def _all_ratios(model: LatentKroneckerGP, data: Observations, axis: int) -> tupl
     found, missed = [torch.zeros(0, dtype=torch.float64)], [0.0]
     for part in parts:
         ratio, lasts = _mode_ratios(part, points, run, short, n, places, noise)
-        most = max(1, min(MOST_LASTING, n // POINTS_PER_MODE)) if lasts else 0
+        most = most_modes(n) if lasts else 0
         found.append(ratio[:, :most].flatten())
         missed.append(float(ratio[:, most:].max()) if most < ratio.shape[1] else 0.0)
     return torch.cat(found).sort(descending=True).values, max(missed)
@@ -133,7 +135,6 @@ def _mode_ratios(
     shapes = part(run, points) @ vectors
     shapes = shapes / torch.linalg.vector_norm(shapes, dim=0).clamp(min=1e-300)
     elsewhere = (shapes * (short @ shapes)).sum(dim=0)
-    most = max(1, min(MOST_LASTING, n // POINTS_PER_MODE))
-    lasts = bool(values[:most].sum() >= SHARE * values.sum())
+    lasts = bool(values[: most_modes(n)].sum() >= SHARE * values.sum())
     variances = values * (n / len(points))
     return places[:, None] * variances / (places[:, None] * elsewhere + noise), lasts

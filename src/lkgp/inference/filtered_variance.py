@@ -104,7 +104,7 @@ def _variance_of_modes(
         parts = (_errors_of_modes(inverse, markov, some).square().sum(dim=-1) for some in turned.split(width, dim=1))
         return reduce(torch.add, parts)
 
-    done, scatter = 0, total
+    done = 0
     for aim in MODE_DRAWS:
         if rank <= 2 * aim or (done and rank <= MODE_DRAWS[-1]):
             # All of them in turn take hardly longer.

@@ -140,7 +140,7 @@ class ObservationSpace(EstimatedMethod):
     def _plan_with_blocks(self, problem: PlanningProblem, settings: SuccessiveBlocks) -> Plan:
         obstacle = settings.obstacle(problem.grid, len(problem.model.terms))
         if not obstacle and not problem.requested and not filter_obstacle(problem, KalmanFilter()):
-            # It was slower wherever both were measured, and to count its iterations takes most of the time of a plan.
+            # To count the iterations of blocks takes most of the time of a plan.
             obstacle = "a filter is exact for these kernels"
         if obstacle:
             return Plan(self, "observation space, block by block along an axis", obstacle=obstacle)

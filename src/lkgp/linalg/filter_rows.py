@@ -27,8 +27,8 @@ Scales = tuple[Any, Any]
 CHUNK_NUMBERS = 2**22
 # Above this many numbers in all (3 GB in single precision), they are kept in half precision.
 MOST_SINGLE_NUMBERS = 7.5e8
-# With variances more than so many times the smallest noise, rounding in single precision would show: with 1e5, standard
-# deviations beside a smooth process were off by 4 %. Noise that differs by more is not kept in half precision.
+# With variances more than so many times the smallest noise, rounding in single precision would show in error bars,
+# above all beside a smooth process. Noise that differs by more is not kept in half precision.
 LARGE_RATIO = 1e4
 
 
@@ -90,20 +90,19 @@ class Chunk:
 class FilterRows:
     """W, (n, n).
 
-    places: s; size: n; precise: whether the variances are so large beside the noise that double precision is needed
+    places: s; size: n; variance: the largest prior variance of f
     dtype: the precision of all arithmetic; half: whether the steps are kept in half precision
     """
 
-    def __init__(self, filter_: StateFilter, size: int, precise: bool = False) -> None:
+    def __init__(self, filter_: StateFilter, size: int, variance: float) -> None:
         self.places, self.size = filter_.blocks.places, size
         self.state = len(filter_.start)
         cells = filter_.blocks.cells.cpu()
         widths = (cells < size).sum(dim=1).double()
         numbers = widths.square() + self.state * widths
         noise = filter_.noise[:-1]
-        even = float(noise.max()) <= LARGE_RATIO * float(noise.min())
-        self.half = float(numbers.sum()) > MOST_SINGLE_NUMBERS and even and not precise
-        self.dtype = torch.float64 if precise else torch.float32
+        kept, self.dtype = precisions(float(numbers.sum()), noise, variance)
+        self.half = kept == torch.float16
         unit = as_numpy(self.dtype).type
         scales = unit(1.0), unit(1.0)
         if self.half:
@@ -112,7 +111,6 @@ class FilterRows:
             scales = unit(float(noise.min()) ** -0.5), unit(float(filter_.start.diagonal().max()) ** 0.5)
         which = (numbers.cumsum(0) / CHUNK_NUMBERS).long()
         counts = torch.unique_consecutive(which, return_counts=True)[1].tolist()
-        kept = torch.float16 if self.half else self.dtype
         shape = (size, self.state, self.places)
         self.chunks = [Chunk(some, *shape, scales, kept, self.dtype) for some in cells.split(counts)]
         steps = filter_.steps(0, len(cells), filter_.start)
@@ -199,6 +197,15 @@ class FilterRows:
 def _moved(moves: Array, state: Array) -> Array:
     """(F (x) I) X for X (p s, c)."""
     return (moves @ state.reshape(len(moves), -1)).reshape(state.shape)
+
+
+def precisions(numbers: float, noise: Tensor, variance: float) -> tuple[torch.dtype, torch.dtype]:
+    """In which precision so many numbers are kept, and used; noise: the diagonal of D, (n,); variance: of f."""
+    least = float(noise.min())
+    if variance > LARGE_RATIO * least:
+        return torch.float64, torch.float64
+    even = float(noise.max()) <= LARGE_RATIO * least
+    return torch.float16 if even and numbers > MOST_SINGLE_NUMBERS else torch.float32, torch.float32
 
 
 def as_numpy(dtype: torch.dtype) -> np.dtype[Any]:

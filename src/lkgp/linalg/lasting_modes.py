@@ -99,10 +99,15 @@ def _sets(needed: Tensor) -> Iterator[tuple[int, Tensor]]:
         order = order[len(chosen) :]
 
 
+def most_modes(points: int) -> int:
+    """The most modes that are looked for along an axis of so many points."""
+    return max(1, min(MOST_LASTING, points // POINTS_PER_MODE))
+
+
 def _leading(part: Factor, seed: int) -> tuple[Tensor, Tensor] | None:
     """The leading modes of one summand, the largest first, and their duals, each (n_k, r); None if it does not last."""
     n = part.shape[-1]
-    most = max(1, min(MOST_LASTING, n // POINTS_PER_MODE))
+    most = most_modes(n)
     width = min(n, most + SPARE)
     generator = torch.Generator(part.device).manual_seed(seed)
     basis = torch.randn(n, width, generator=generator, dtype=torch.float64, device=part.device)

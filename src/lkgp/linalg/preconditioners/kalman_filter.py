@@ -14,7 +14,7 @@ from torch import Tensor
 
 from lkgp.data.grid import PartialGrid
 from lkgp.errors import InputError
-from lkgp.linalg.filter_rows import LARGE_RATIO, FilterRows, Step
+from lkgp.linalg.filter_rows import FilterRows, Step
 from lkgp.linalg.kronecker import LatentKronecker
 from lkgp.linalg.lasting_modes import lasting_modes
 from lkgp.linalg.markov_processes import JointProcess, Process
@@ -57,8 +57,7 @@ class FilteredInverse(RowsAndModes):
         succession = Succession.of(operator.grid, axis)
         blocks = TimeBlocks.of(succession, operator.grid.coords[axis][:, 0])
         self.filter = StateFilter(JointProcess(processes), places, torch.cat([noise, noise.new_ones(1)]), blocks)
-        precise = float(operator.latent_diagonal().max()) > LARGE_RATIO * float(noise.min())
-        rows = FilterRows(self.filter, operator.grid.num_observed, precise)
+        rows = FilterRows(self.filter, operator.grid.num_observed, float(operator.latent_diagonal().max()))
         self.lasting = lasting_modes(
             operator.factors[axis], places, typical_noise(noise), most_modes, seed, except_processes=True
         )
